@@ -32,9 +32,12 @@ def machine() -> dict[str, Any]:
         if line.startswith("model name"):
             model = line.partition(":")[2].strip()
             break
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent, check=False
-    ).stdout.strip()
+    git = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        found = subprocess.run(git, capture_output=True, text=True, cwd=Path(__file__).parent, check=False)
+        commit = found.stdout.strip() or "unknown"
+    except FileNotFoundError:  # a lent machine may have no git
+        commit = "unknown"
     return {
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),

@@ -17,7 +17,7 @@ def request(name: str, mode: str) -> Callable[[], None]:  # noqa: ARG001
 
 
 def training(name: str, mode: str) -> Callable[[], None]:  # noqa: ARG001
-    return _work(100, 4)
+    return _work(100, 20)
 
 
 def _work(us: int, blocks: int) -> Callable[[], None]:

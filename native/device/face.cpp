@@ -13,7 +13,7 @@ using namespace shoal::device;
 
 extern "C" {
 
-SHOAL_API uint32_t shoal_device_abi(void) { return 2; }
+SHOAL_API uint32_t shoal_device_abi(void) { return 3; }
 
 SHOAL_API uint64_t shoal_device_now(void) { return shoal::now_ns(); }
 
@@ -47,7 +47,7 @@ SHOAL_API int shoal_page_join(Page* page, const Process* process, Running runnin
                              weight, quota, name, now);
   return slot == nullptr ? -1 : static_cast<int>(slot - page->slot);
 }
-SHOAL_API void shoal_page_leave(Page* page, uint32_t slot) { leave(&page->slot[slot]); }
+SHOAL_API void shoal_page_leave(Page* page, uint32_t slot) { leave(page, &page->slot[slot]); }
 SHOAL_API uint32_t shoal_page_reap(Page* page, Running running) {
   return reap(page, running != nullptr ? running : is_running);
 }
@@ -82,13 +82,20 @@ SHOAL_API int shoal_gate_memory(const Gate* gate, uint64_t* free_bytes, uint64_t
   return gate->memory_limit(free_bytes, total_bytes);
 }
 
+SHOAL_API Gate* shoal_gate_of(const char* device) { return Gate::of(device); }
+SHOAL_API int shoal_gate_beside(const Gate* gate) { return gate->beside(); }
+SHOAL_API void shoal_gate_pass(Gate* gate) { gate->pass(); }
+SHOAL_API uint32_t shoal_gate_pass_piece(Gate* gate, uint32_t lane, uint64_t cost) { return gate->pass_piece(lane, cost); }
+
 // What a launch costs the caller, in nanoseconds of CPU: `rounds` of what a front end does around it, as the class has it.
 // The device is taken to be done at once.
 SHOAL_API double shoal_gate_cost(Gate* gate, uint32_t lane, uint32_t rounds) {
   timespec before, after;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
   for (uint32_t i = 0; i < rounds; ++i) {
-    if (gate->cls() == SHOAL_GUARANTEED) {
+    if (gate->cls() == SHOAL_GUARANTEED && !gate->beside()) {
+      gate->pass();
+    } else if (gate->cls() == SHOAL_GUARANTEED) {
       gate->done(lane)->store(gate->submit(lane), std::memory_order_relaxed);
     } else {
       gate->release(lane, gate->acquire(lane, 1000), 0);

@@ -203,8 +203,8 @@ Slot* join_as(Page* page, const Process& process, Running running, ShoalClass cl
       slot.lanes.store(0, relaxed);
       slot.waiting.store(0, relaxed);
       for (auto* field : {&slot.progress_ns, &slot.gap_ns, &slot.outstanding_ns, &slot.running_ns, &slot.used_ns,
-                          &slot.waiting_since_ns, &slot.ran_ns, &slot.memory_used, &slot.launches, &slot.pieces, &slot.violations,
-                          &slot.shares}) {
+                          &slot.waiting_since_ns, &slot.claim_ns, &slot.ran_ns, &slot.memory_used, &slot.launches, &slot.pieces, &slot.violations,
+                          &slot.shares, &slot.collectives, &slot.kernels, &slot.variants, &slot.parts}) {
         field->store(0, relaxed);
       }
       for (auto& field : slot.waited_ns) field.store(0, relaxed);
@@ -215,6 +215,11 @@ Slot* join_as(Page* page, const Process& process, Running running, ShoalClass cl
         lane.submitted.store(0, relaxed);
         lane.done.store(0, relaxed);
       }
+      if (cls == SHOAL_BEST_EFFORT) {
+        page->header.best_effort.fetch_or(uint64_t{1} << i);
+      } else {
+        page->header.best_effort.fetch_and(~(uint64_t{1} << i));
+      }
       slot.ready.store(mine, std::memory_order_release);
       return &slot;
     }
@@ -223,8 +228,9 @@ Slot* join_as(Page* page, const Process& process, Running running, ShoalClass cl
   return nullptr;
 }
 
-void leave(Slot* slot) {
+void leave(Page* page, Slot* slot) {
   const uint64_t owner = slot->owner.load(relaxed);
+  page->header.best_effort.fetch_and(~(uint64_t{1} << (slot - page->slot)));
   slot->ready.store(0, std::memory_order_release);
   slot->owner.store(next_owner(owner, 0), std::memory_order_release);
 }
@@ -234,6 +240,8 @@ uint32_t reap(Page* page, Running running) {
   for (Slot& slot : page->slot) {
     uint64_t owner = slot.owner.load(std::memory_order_acquire);
     if (!is_gone(slot, owner, running) && !died_joining(slot, owner, running)) continue;
+    // Before it is free: the next owner's bit stays. (One that joins in this moment sets it again at its next launch.)
+    page->header.best_effort.fetch_and(~(uint64_t{1} << (&slot - page->slot)));
     reaped += slot.owner.compare_exchange_strong(owner, next_owner(owner, 0), std::memory_order_acq_rel);
   }
   return reaped;
@@ -249,6 +257,8 @@ uint32_t snapshot(const Page* page, uint64_t now, Seen* seen, ShoalTenant out[kS
     const uint64_t owner = slot.owner.load(std::memory_order_acquire);
     if (pid_of(owner) == 0 || slot.ready.load(std::memory_order_acquire) != owner) continue;
 
+    // First the claim: one that is taken away was added to what is outstanding before.
+    const uint64_t claim = slot.claim_ns.load(std::memory_order_acquire);
     uint32_t done = 0, pending = 0;
     const uint32_t lanes = std::min(slot.lanes.load(relaxed), kLanes);
     for (uint32_t lane = 0; lane < lanes; ++lane) {
@@ -280,8 +290,14 @@ uint32_t snapshot(const Page* page, uint64_t now, Seen* seen, ShoalTenant out[kS
     tenant.progress_ns = std::max(slot.progress_ns.load(relaxed), seen->progress_ns[i]);
     tenant.last_active_ns = std::max(slot.last_active_ns.load(relaxed), seen->progress_ns[i]);
     tenant.gap_ns = slot.gap_ns.load(relaxed);
-    tenant.outstanding_ns = slot.outstanding_ns.load(relaxed);
-    tenant.running_ns = slot.running_ns.load(relaxed);
+    // What the device has ended is off it, although only its owner takes it off the sum, at its next launch. A process that
+    // was stopped at its claim finds, when it goes on, that others took the turn.
+    const uint64_t looked = slot.last_active_ns.load(relaxed);
+    if (pending != 0) {
+      tenant.outstanding_ns = slot.outstanding_ns.load(relaxed);
+      tenant.running_ns = slot.running_ns.load(relaxed);
+    }
+    if (now < looked || now - looked < kAwayNs) tenant.outstanding_ns += claim;
     tenant.used_ns = slot.used_ns.load(relaxed);
     tenant.cls = slot.cls.load(relaxed);
   }

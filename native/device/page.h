@@ -13,7 +13,7 @@
 namespace shoal::device {
 
 constexpr uint32_t kMagic = 0x53484456;  // "SHDV"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint32_t kSlots = 64;
 constexpr uint32_t kLanes = 32;
 
@@ -36,9 +36,13 @@ struct alignas(128) Slot {
   std::atomic<uint32_t> waiting;     // 1: waits at the gate
   std::atomic<uint64_t> last_active_ns, progress_ns, gap_ns, outstanding_ns, running_ns, used_ns,
       waiting_since_ns;
+  std::atomic<uint64_t> claim_ns;    // of the piece that is about to take the turn; no part of outstanding_ns yet
   std::atomic<uint64_t> ran_ns;      // device time it has had in truth; used_ns is moved by shoal_start
   std::atomic<uint64_t> memory_quota, memory_used;  // bytes; quota 0: none
-  std::atomic<uint64_t> launches, pieces, violations, shares;  // counters; shares: passed guaranteed work by the minimum share
+  // Counters. shares: passed guaranteed work, by the minimum share, the longest wait, or because work of its own waited for it;
+  // collectives: kernels that wait for other devices, which pass; kernels, variants: it launched so many, and so many of them
+  // can be launched in parts; parts: pieces that were slices or went by ticket.
+  std::atomic<uint64_t> launches, pieces, violations, shares, collectives, kernels, variants, parts;
   std::atomic<uint64_t> waited_ns[4];  // by ShoalVerdict from SHOAL_WAIT_BUSY
   char name[48];                       // for people: the job, or the command's name
   Lane lane[kLanes];
@@ -57,6 +61,8 @@ struct alignas(128) Header {
   // Any best-effort tenant, by compare-and-swap: who wins it has decided on the newest state.
   std::atomic<uint64_t> turn;
   std::atomic<uint64_t> fair_ns;      // see shoal_start; only grows
+  std::atomic<uint64_t> best_effort;  // a bit for each slot that a best-effort process has; one that was killed keeps it until
+                                      // its slot is freed. Without any, the ends of guaranteed launches are of no interest.
   std::atomic<uint32_t> top;          // slots ever taken lie below
 };
 
@@ -95,7 +101,7 @@ using Running = bool (*)(const Process&);
 Slot* join(Page* page, ShoalClass cls, uint32_t weight, uint64_t memory_quota, const char* name);
 Slot* join_as(Page* page, const Process& process, Running running, ShoalClass cls, uint32_t weight,
               uint64_t memory_quota, const char* name, uint64_t now_ns);
-void leave(Slot* slot);
+void leave(Page* page, Slot* slot);
 // Frees the slots of processes that are gone; how many. Joining does it too: this is for people who look.
 uint32_t reap(Page* page, Running running);
 

@@ -127,7 +127,8 @@ ShoalDecision shoal_decide(const ShoalRules* rules, const ShoalTenant* tenants, 
   }
   const bool quiet = found.verdict == SHOAL_GO;
   const uint64_t due = due_at(*rules, tenants, count, self, cost, since, now);
-  const bool passes = due <= now;
+  const uint64_t overdue = tenants[self].overdue_ns;
+  const bool passes = due <= now || overdue >= kLongOverdueNs;
   const auto waits = [&](uint32_t verdict, uint32_t cause, uint64_t look_at) {
     look_at = std::min(look_at, now + kLongestLookNs);
     if (due > now) look_at = std::min(look_at, due);
@@ -147,13 +148,13 @@ ShoalDecision shoal_decide(const ShoalRules* rules, const ShoalTenant* tenants, 
     if (tenant.outstanding_ns > most) most = tenant.outstanding_ns, holder = static_cast<uint32_t>(i);
   }
   const uint64_t bound = shoal_bound(rules, tenants, count, now);
-  if (any && add(left, cost) > bound) {
+  if (any && overdue < kOverdueNs && add(left, cost) > bound) {
     const uint64_t drains = cost > bound ? left : add(left, cost) - bound;
     const uint64_t late = sub(sub(now, tenants[holder].progress_ns), tenants[holder].running_ns) / 8;
     return waits(SHOAL_WAIT_BOUND, holder, add(now, std::max({drains / 2, std::min(late, kPollNs), kSoonNs})));
   }
   if (!quiet) return {SHOAL_GO_SHARE, own, now + 1};
-  if (passes) return {SHOAL_GO, own, now + 1};
+  if (passes || overdue >= kOverdueNs) return {SHOAL_GO, own, now + 1};
 
   // Whose turn? The one that had least goes, and any other that stays within a quantum of it.
   uint64_t least = kNever;

@@ -12,6 +12,9 @@ extern "C" {
 
 constexpr uint64_t kAwayNs = 50'000'000;  // gates look at least every 10 ms
 constexpr uint64_t kUnknownNs = 200'000;  // what an unknown kernel is taken for
+// A piece that runs so much longer than predicted may wait for a later one of its process, in another stream: that one then
+// passes the bound, and after the longer time guaranteed work, which waits behind the first.
+constexpr uint64_t kOverdueNs = 1'000'000, kLongOverdueNs = 100'000'000;
 
 enum ShoalClass : uint32_t { SHOAL_FREE = 0, SHOAL_GUARANTEED = 1, SHOAL_BEST_EFFORT = 2 };
 
@@ -41,11 +44,13 @@ struct ShoalTenant {
   uint64_t outstanding_ns;  // best-effort: predicted time of what it has on the device
   uint64_t running_ns;      // best-effort: the part of it that runs since progress_ns, if that is one piece; else 0
   uint64_t used_ns;         // best-effort: its fair clock, device time it has had since it began; see shoal_start
+  uint64_t overdue_ns;      // the one that asks: by how much work of its own exceeds its prediction, in other streams than the
+                            // one it asks for, where nothing of it is outstanding; 0: none does
 };
 
 enum ShoalVerdict : uint32_t {
   SHOAL_GO = 0,
-  SHOAL_GO_SHARE = 1,      // the minimum share or the longest wait lets it pass guaranteed work: counted
+  SHOAL_GO_SHARE = 1,      // the minimum share, the longest wait or overdue work lets it pass guaranteed work: counted
   SHOAL_WAIT_BUSY = 2,     // a guaranteed tenant has work on the device
   SHOAL_WAIT_GRACE = 3,    // it was here a moment ago
   SHOAL_WAIT_BOUND = 4,    // enough best-effort work is outstanding

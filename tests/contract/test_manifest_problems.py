@@ -318,6 +318,15 @@ def test_a_share_that_cannot_be_is_refused(asked: str, cls: str, where: str, wha
     assert what is None or found[where].what == what
 
 
+@pytest.mark.parametrize(("ranks", "said"), [("4", "4 ranks"), ("{min: 1, max: 2}", "several ranks")])
+def test_a_best_effort_gang_on_shared_accelerators_is_refused(ranks: str, said: str) -> None:
+    asked = "{share: best-effort, memory: 1GiB}"
+    found = problems(SHARED.format(asked=asked, cls="best-effort") + f"ranks: {ranks}\n")
+    assert found["4: resources.accelerators.share"].what.startswith(f"{said} that wait for each other")
+    guaranteed = SHARED.format(asked=asked.replace("best-effort", "guaranteed"), cls="guaranteed")
+    parse_manifest(guaranteed + f"ranks: {ranks}\n")
+
+
 def test_a_share_is_part_of_what_a_rank_asks_for() -> None:
     manifest = parse_manifest(SHARED.format(asked="{type: a100, share: guaranteed, memory: 20GiB}", cls="guaranteed"))
     asked = manifest.resources.resources()

@@ -124,6 +124,8 @@ class Program:
 
     def look(self) -> None:
         world, now = self.world, self.world.loop.now
+        if self.slot.lane[0].submitted == self.slot.lane[0].done:
+            self.slot.outstanding_ns = 0
         self.slot.last_active_ns = now
         epoch = world.page.struct.header.turn
         tenants = (native.Tenant * native.SLOTS)()
@@ -135,13 +137,13 @@ class Program:
             self.slot.waiting = 1
             self.after(max(found.look_at_ns - now, 3 * MS), self.look)
             return
-        self.slot.outstanding_ns = cost
+        self.slot.claim_ns = cost
         self.after(1, lambda: self.take(epoch, cost))
 
     def take(self, epoch: int, cost: int) -> None:
         header = self.world.page.struct.header
         if header.turn != epoch:
-            self.slot.outstanding_ns = 0
+            self.slot.claim_ns = 0
             self.after(1, self.look)
             return
         header.turn += 1
@@ -151,13 +153,20 @@ class Program:
         self.slot.waiting = 0
         self.slot.progress_ns = self.world.loop.now
         self.slot.lane[0].submitted += 1
+        self.slot.outstanding_ns = cost
+        self.slot.claim_ns = 0
         self.world.pieces += 1
         self.after(cost, self.done)
 
     def done(self) -> None:
+        """The device says that it has ended; the process takes it off what is outstanding when it looks again. Now and
+        then that is much later: it idles."""
         self.slot.lane[0].done = self.slot.lane[0].submitted
-        self.slot.outstanding_ns = 0
         self.left -= 1
+        if self.rng.random() < 0.02:
+            self.left = 0
+            self.after(self.rng.expovariate(1 / (60 * S)), self.wait)
+            return
         if self.left:
             self.after(1, self.wait)
         else:

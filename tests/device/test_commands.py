@@ -112,3 +112,42 @@ def test_the_doctor_says_what_is_missing() -> None:
 
 def test_each_class_of_jobs_is_one_of_the_policy() -> None:
     assert {seats._CLASSES[cls] for cls in PriorityClass} == {"guaranteed", "best-effort"}
+
+
+@native_only
+def test_status_counts_the_processes_on_a_device_that_have_no_seat(shoal, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    from shoal.device.commands.device import _document, _table
+    from tests.device.test_unseated import UUID, machine, process
+
+    proc = tmp_path / "proc"
+    machine(proc)
+    process(proc, os.getpid(), "seated", "/dev/nvidia0")
+    process(proc, 8, "numba", "/dev/nvidia0")
+    process(proc, 9, "other", "/dev/nvidia1")
+    with seats.open_page(UUID) as page:
+        page.join(Class.GUARANTEED, name="web")
+        first, second = _document(proc)
+        assert [one["name"] for one in first["programs"]] == ["web"]
+        assert first["unseated"] == [{"name": "numba", "pid": 8}]
+        assert second["programs"] == []
+        assert second["unseated"] == [{"name": "other", "pid": 9}]
+        assert [list(column.cells)[1:] for column in _table(proc).columns[2:3]] == [["no seat", "no seat"]]
+
+
+def test_a_program_sees_the_device_that_its_seat_is_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from shoal.device import launch
+
+    monkeypatch.setenv("SHOAL_DEVICE_FOLDER", str(tmp_path / "pages"))
+    monkeypatch.setattr(seats, "environment", lambda seat, env: {})
+    said: list[str] = []
+    gpu = launch.SharedDevice("GPU-1", "H100", "CUDA", 0)
+    for cls in PriorityClass:
+        added = launch._seated(gpu, cls, 0, ["/nowhere/bin/python", "x.py"], {"PATH": ""}, said.append)
+        assert added["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+        assert "SHOAL_PTXAS" not in added
+    assert [one for one in said if "ptxas" in one] == [
+        "no ptxas was found: kernels that Triton compiles go whole (name one in SHOAL_PTXAS)"
+    ], "for best-effort work only"
+    other = launch.SharedDevice("pocl#0", "CPU", "OpenCL", 0)
+    added = launch._seated(other, PriorityClass.GUARANTEED, 0, ["/bin/sh"], {}, said.append)
+    assert added == {"SHOAL_DEVICE_OPENCL": "pocl#0"}

@@ -329,3 +329,74 @@ while True:
         for one in programs:
             os.kill(one.pid, signal.SIGKILL)
             one.communicate()
+
+
+def test_alone_a_guaranteed_launch_leaves_its_time_and_its_count_only(page: Page, path: Path) -> None:
+    out, _ = run(
+        """
+lane = lib.shoal_gate_open_lane(gate)
+print(lib.shoal_gate_beside(gate), flush=True)
+for _ in range(3):
+    lib.shoal_gate_pass(gate)
+os._exit(0)
+""",
+        path,
+        "guaranteed",
+    )
+    assert out == "0\n"
+    slot = page.struct.slot[0]
+    assert (slot.launches, slot.lane[0].submitted) == (3, 0)
+    assert slot.last_active_ns > 0
+
+
+def test_whether_best_effort_work_is_beside_is_known_from_joining_to_the_end(page: Page, path: Path) -> None:
+    header = page.struct.header
+    process = start("print(1, flush=True); input()", path, "best-effort")
+    assert process.stdout is not None
+    process.stdout.readline()
+    assert header.best_effort == 1 << page.occupants()[0].slot
+    process.communicate("\n")
+    assert header.best_effort == 0, "it ended"
+    process = start("print(1, flush=True); input()", path, "best-effort")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.kill()
+    process.communicate()
+    assert header.best_effort != 0
+    page.reap()
+    assert header.best_effort == 0, "its slot was freed"
+    process = start(
+        "input(); lib.shoal_gate_acquire(gate, 0, 1000); print(1, flush=True); input()", path, "best-effort"
+    )
+    until(lambda: bool(page.occupants()), "it has joined")
+    header.best_effort = 0  # another took it for gone in that moment
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    process.stdout.readline()
+    assert header.best_effort == 1 << page.occupants()[0].slot
+    process.communicate("\n")
+
+
+def test_a_collective_passes_guaranteed_work_and_counts_as_outstanding(page: Page, path: Path) -> None:
+    page.set_rules(replace(Rules(), stuck_ns=NEVER))
+    page.struct.slot[service(page)].lane[0].submitted = 1
+    run("print(lib.shoal_gate_pass_piece(gate, 2, 7000), flush=True); os._exit(0)", path, "best-effort")
+    slot = page.struct.slot[1]
+    assert (slot.collectives, slot.pieces, slot.outstanding_ns, slot.lane[2].submitted) == (1, 1, 7000, 1)
+
+
+def test_a_process_has_a_gate_at_each_device_whose_page_it_is_given(page: Page, path: Path, tmp_path: Path) -> None:
+    program = """
+gates = [lib.shoal_gate_of(name) for name in (b"GPU-1", b"GPU-2", b"GPU-3", b"other")]
+print([gates.index(one) if one else None for one in gates], lib.shoal_gate_get() == gates[0])
+"""
+    with Page.create(tmp_path / "second", device="GPU-2") as second:
+        out, _ = run(program, f"{path}:{tmp_path / 'second'}", "guaranteed")
+        assert out == "[0, 1, None, None] True\n"
+        assert run(program, path, "guaranteed")[0] == "[0, None, None, None] True\n"
+        assert second.occupants() == []
+    with Page.create(tmp_path / "named", device="n0-a100-0"):
+        out, _ = run(program, tmp_path / "named", "guaranteed")
+        assert out == "[0, 0, 0, 0] True\n", "it is not named by a UUID: it is that of every device"

@@ -73,10 +73,11 @@ def test_files_that_are_no_pages_are_refused(page: Page, path: Path, tmp_path: P
     assert "not a page" in refusal(foreign)
     foreign.write_bytes(b"")
     assert "not a page" in refusal(foreign)
-    newer = bytearray(path.read_bytes())
-    struct.pack_into("<I", newer, 4, 2)
-    foreign.write_bytes(newer)
-    assert "another version" in refusal(foreign)
+    for other in (page.struct.header.version - 1, page.struct.header.version + 1):
+        another = bytearray(path.read_bytes())
+        struct.pack_into("<I", another, 4, other)
+        foreign.write_bytes(another)
+        assert "another version" in refusal(foreign)
     link = tmp_path / "link"
     link.symlink_to(path)
     assert "link" in refusal(link)
@@ -311,3 +312,23 @@ def test_kill_9_anywhere_leaves_a_page_that_others_use(path: Path) -> None:
         assert page.struct.header.top <= 12
         joined = [page.join(Class.BEST_EFFORT) for _ in range(64)]
         assert sorted(joined) == list(range(64)), "no place is lost"
+
+
+def test_work_that_the_device_has_ended_counts_no_more_although_its_process_idles(page: Page) -> None:
+    slot = page.struct.slot[page.join(Class.BEST_EFFORT)]
+    slot.lanes, slot.outstanding_ns, slot.running_ns = 1, 5_000, 2_000
+    slot.lane[0].submitted = 2
+    assert [(one.outstanding_ns, one.running_ns) for one in page.snapshot()] == [(5_000, 2_000)]
+    slot.lane[0].done = 1
+    assert page.snapshot()[0].outstanding_ns == 5_000
+    slot.lane[0].done = 2
+    assert [(one.outstanding_ns, one.running_ns) for one in page.snapshot()] == [(0, 0)]
+
+
+def test_a_claim_counts_until_its_process_was_stopped_for_long(page: Page) -> None:
+    slot = page.struct.slot[page.join(Class.BEST_EFFORT, now_ns=10**9)]
+    slot.claim_ns = 7_000
+    for later, counts in ((-1, 7_000), (0, 7_000), (49_999_999, 7_000), (50_000_000, 0)):
+        assert page.snapshot(10**9 + later)[0].outstanding_ns == counts
+    slot.lanes, slot.outstanding_ns, slot.lane[0].submitted = 1, 2_000, 1
+    assert page.snapshot(10**9)[0].outstanding_ns == 9_000

@@ -35,6 +35,7 @@ RULES = Rules()
 NOW = 1_000_000_000_000
 AWAY_NS = 50_000_000
 US = 1000
+MS = 1000 * US
 
 times = st.one_of(
     st.sampled_from([0, NOW - 1, NOW, NOW + 5]),
@@ -496,3 +497,19 @@ def test_what_is_missing_says_what_to_install(tmp_path: pytest.TempPathFactory) 
     assert not said.available
     assert "g++" in said.detail
     assert "without a gate" in said.consequence
+
+
+def test_a_piece_that_overdue_work_of_its_own_may_wait_for_passes_the_bound_and_later_guaranteed_work() -> None:
+    full = replace(TRAINING, pending=1, outstanding_ns=9_000 * US, progress_ns=NOW)
+    busy = replace(SERVICE, pending=1, progress_ns=NOW)
+    for overdue, beside, verdict in (
+        (0, (), Verdict.WAIT_BOUND),
+        (MS - 1, (), Verdict.WAIT_BOUND),
+        (MS, (), Verdict.GO),
+        (MS, (busy,), Verdict.WAIT_BUSY),
+        (100 * MS - 1, (busy,), Verdict.WAIT_BUSY),
+        (100 * MS, (busy,), Verdict.GO_SHARE),
+    ):
+        tenants = [replace(full, overdue_ns=overdue), *beside]
+        found = decide(Rules(), tenants, 0, cost_ns=20 * US, since_ns=NOW, now_ns=NOW)
+        assert found.verdict is verdict, (overdue, found)

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.core import Capability, PriorityClass, Unavailable
 from shoal.device import cuda, native, opencl, seats
-from shoal.device.policy import Rules
+from shoal.device.policy import Class, Rules
 
 from .kit import native_only
 
@@ -97,3 +97,18 @@ def test_a_page_keeps_its_rules_until_others_are_given(folder: Path) -> None:
     assert [page.device for page in found] == ["d"]
     for page in found:
         page.close()
+
+
+@native_only
+def test_a_page_of_another_version_is_replaced_unless_a_process_maps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOAL_DEVICE_FOLDER", str(tmp_path / "pages"))
+    with seats.open_page("GPU-1") as page:
+        assert (page.struct.header.magic, page.struct.header.version) == (native.PAGE_MAGIC, native.PAGE_VERSION)
+        page.struct.header.version -= 1
+        page.join(Class.GUARANTEED)
+        with pytest.raises(Unavailable, match="another version of Shoal"):
+            seats.open_page("GPU-1")
+    with seats.open_page("GPU-1") as page:
+        assert page.occupants() == []

@@ -29,6 +29,7 @@ using CUgraphNode = struct CUgraphNode_st*;
 using CUgraphExec = struct CUgraphExec_st*;
 using CUmemoryPool = struct CUmemPoolHandle_st*;
 using CUhostFn = void (*)(void*);
+using CUstreamCallback = void (*)(CUstream, CUresult, void*);
 
 inline CUstream const kLegacyStream = reinterpret_cast<CUstream>(uintptr_t{1});
 inline CUstream const kPerThreadStream = reinterpret_cast<CUstream>(uintptr_t{2});
@@ -162,6 +163,7 @@ API(cuCtxPushCurrent_v2, CUcontext)
 API(cuCtxPopCurrent_v2, CUcontext*)
 API(cuCtxGetDevice, CUdevice*)
 API(cuCtxSynchronize)
+API(cuCtxSynchronize_v2, CUcontext)
 API(cuCtxGetStreamPriorityRange, int*, int*)
 
 API(cuModuleLoad, CUmodule*, const char*)
@@ -173,6 +175,7 @@ API(cuLibraryLoadData, CUlibrary*, const void*, int*, void**, unsigned, int*, vo
 API(cuLibraryUnload, CUlibrary)
 API(cuLibraryGetKernel, CUkernel*, CUlibrary, const char*)
 API(cuLibraryEnumerateKernels, CUkernel*, unsigned, CUlibrary)
+API(cuModuleEnumerateFunctions, CUfunction*, unsigned, CUmodule)
 API(cuKernelGetFunction, CUfunction*, CUkernel)
 API(cuKernelGetName, const char**, CUkernel)
 API(cuKernelGetLibrary, CUlibrary*, CUkernel)
@@ -197,6 +200,7 @@ API(cuStreamDestroy, CUstream)
 API(cuStreamDestroy_v2, CUstream)
 STREAM_API(cuStreamSynchronize, CUstream)
 STREAM_API(cuStreamQuery, CUstream)
+STREAM_API(cuStreamAddCallback, CUstream, CUstreamCallback, void*, unsigned)
 STREAM_API(cuStreamWaitEvent, CUstream, CUevent, unsigned)
 STREAM_API(cuStreamWriteValue32_v2, CUstream, CUdeviceptr, uint32_t, unsigned)
 STREAM_API(cuStreamBeginCapture, CUstream)
@@ -208,6 +212,7 @@ API(cuThreadExchangeStreamCaptureMode, int*)
 API(cuEventCreate, CUevent*, unsigned)
 API(cuEventDestroy_v2, CUevent)
 STREAM_API(cuEventRecord, CUevent, CUstream)
+STREAM_API(cuEventRecordWithFlags, CUevent, CUstream, unsigned)
 API(cuEventQuery, CUevent)
 API(cuEventSynchronize, CUevent)
 API(cuEventElapsedTime, float*, CUevent, CUevent)

@@ -3,6 +3,7 @@
 // instantiated; a graph with nodes of other kinds, or whose nodes were changed one by one later, always goes whole.
 #include <pthread.h>
 
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
@@ -25,8 +26,9 @@ struct Step {
 struct Exec {
   std::mutex lock;  // launches of one graph follow each other
   std::vector<Step> steps;
-  bool replayable = false;
+  bool replayable = false, collective = false;
   uint64_t hash = 0;
+  mutable std::atomic<bool> ran{false};  // the first launch may load code, and is not timed
   CUevent event = nullptr;  // the end of the last launch,
   CUstream last = nullptr;  // which was there
 };
@@ -131,7 +133,9 @@ std::shared_ptr<Exec> read_graph(CUgraph graph) {
   for (const CUgraphNode node : order) {
     Step step;
     exec->replayable = read_node(node, &step) && exec->replayable;
-    const uint64_t part = step.launch.function != nullptr ? kernel_of(step.launch.function)->hash : 0;
+    const auto kernel = step.launch.function != nullptr ? kernel_of(step.launch.function) : nullptr;
+    const uint64_t part = kernel != nullptr ? kernel->hash : 0;
+    exec->collective |= kernel != nullptr && kernel->collective;
     exec->hash = device::hash_bytes(&part, sizeof part, exec->hash * 31 + static_cast<uint64_t>(step.type));
     exec->steps.push_back(std::move(step));
   }
@@ -164,6 +168,7 @@ CUresult updated(CUresult result, CUgraphExec handle, CUgraph graph) {
   const std::lock_guard<std::mutex> held(before->lock);
   before->steps = std::move(now->steps);
   before->replayable = now->replayable;
+  before->collective = now->collective;
   before->hash = now->hash;
   return result;
 }
@@ -231,13 +236,14 @@ CUresult whole(Gate* gate, const Exec& exec, CUstream stream, Start start) {
   auto* known = profiles();
   const ShoalProfile profile = known != nullptr ? known->look(key) : ShoalProfile{};
   const ShoalPlan plan = shoal_choose(&profile, 1u << SHOAL_WHOLE, 1, gate->bound_ns());
-  Timing timing(lane, known != nullptr);
-  return piece(gate, lane, plan.cost_ns, [&](uint32_t sequence) {
+  Timing timing(lane, known != nullptr && exec.ran.exchange(true) && !exec.collective);
+  const auto timed = [&](uint32_t sequence) {
     timing.begin();
     const CUresult result = start();
     if (result == CUDA_SUCCESS) timing.end(sequence, key, SHOAL_WHOLE, 1);
     return result;
-  });
+  };
+  return piece(gate, lane, plan.cost_ns, timed, exec.collective);
 }
 
 CUresult launch_best_effort(Gate* gate, CUgraphExec handle, CUstream stream, Start start) {
@@ -246,7 +252,7 @@ CUresult launch_best_effort(Gate* gate, CUgraphExec handle, CUstream stream, Sta
   const std::lock_guard<std::mutex> held(exec->lock);
   if (exec->event != nullptr && exec->last != stream) forward(real.cuStreamWaitEvent, stream, exec->event, 0u);
   CUresult result = CUDA_SUCCESS;
-  if (exec->replayable && predict(*exec) > gate->bound_ns()) {
+  if (exec->replayable && !exec->collective && predict(*exec) > gate->bound_ns()) {
     for (Step& step : exec->steps) {
       result = replay(gate, step, stream);
       if (result != CUDA_SUCCESS) break;

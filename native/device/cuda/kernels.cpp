@@ -10,13 +10,24 @@
 #include <string>
 #include <unordered_map>
 
+#include "trace.h"
+
 namespace shoal::cuda {
 namespace {
+
+struct Origin {
+  CUmodule module = nullptr;
+  CUlibrary library = nullptr;    // of a CUkernel,
+  CUlibrary fetched = nullptr;    // or of the kernel that a CUfunction is the same as
+  const void* image() const {
+    return library != nullptr ? static_cast<const void*>(library) : fetched != nullptr ? static_cast<const void*>(fetched) : module;
+  }
+};
 
 struct State {
   std::shared_mutex lock;
   std::unordered_map<CUfunction, std::shared_ptr<const Kernel>> kernels;
-  std::unordered_map<const void*, CUlibrary> libraries;  // by kernel
+  std::unordered_map<const void*, Origin> origins;  // by handle
   std::unordered_map<const void*, uint64_t> images;
 };
 
@@ -35,10 +46,9 @@ struct Handle {
         library != nullptr ? forward(real.cuKernelGetName, &text, kernel()) : forward(real.cuFuncGetName, &text, function);
     return result == CUDA_SUCCESS && text != nullptr ? text : "";
   }
-  const void* image() const {
-    CUmodule module = nullptr;
-    if (library != nullptr) return library;
-    return forward(real.cuFuncGetModule, &module, function) == CUDA_SUCCESS ? module : nullptr;
+  CUmodule module() const {
+    CUmodule found = nullptr;
+    return forward(real.cuFuncGetModule, &found, function) == CUDA_SUCCESS ? found : nullptr;
   }
   Handle beside(const std::string& name) const {
     Handle found{nullptr, library};
@@ -47,8 +57,8 @@ struct Handle {
       if (forward(real.cuLibraryGetKernel, &other, library, name.c_str()) == CUDA_SUCCESS) {
         found.function = reinterpret_cast<CUfunction>(other);
       }
-    } else if (CUmodule module = static_cast<CUmodule>(const_cast<void*>(image()))) {
-      if (forward(real.cuModuleGetFunction, &found.function, module, name.c_str()) != CUDA_SUCCESS) found.function = nullptr;
+    } else if (CUmodule of = module()) {
+      if (forward(real.cuModuleGetFunction, &found.function, of, name.c_str()) != CUDA_SUCCESS) found.function = nullptr;
     }
     return found;
   }
@@ -89,28 +99,36 @@ CUfunction variant(const Handle& of, const std::string& name, const Kernel& kern
   return found.function;
 }
 
+// By its name, plain or mangled.
+bool is_collective(const char* name) {
+  if (strncmp(name, "_Z", 2) == 0) name += 2 + strspn(name + 2, "0123456789");
+  return strncmp(name, "nccl", 4) == 0;
+}
+
 std::shared_ptr<const Kernel> look_at(CUfunction function) {
   Handle handle{function};
   auto kernel = std::make_shared<Kernel>();
   uint64_t image = 0;
   {
     const std::shared_lock<std::shared_mutex> held(state->lock);
-    const auto found = state->libraries.find(function);
-    if (found != state->libraries.end()) handle.library = found->second;
-  }
-  const std::string name = handle.name();
-  if (const void* loaded = handle.image()) {
-    const std::shared_lock<std::shared_mutex> held(state->lock);
-    const auto found = state->images.find(loaded);
+    const auto origin = state->origins.find(function);
+    if (origin == state->origins.end()) {
+      device::trace("kernel", "of unknown origin");
+      return kernel;
+    }
+    handle.library = origin->second.library;
+    const auto found = state->images.find(origin->second.image());
     if (found != state->images.end()) image = found->second;
   }
+  const std::string name = kernel->name = handle.name();
+  kernel->collective = is_collective(name.c_str());
   struct {
-    uint64_t image, anonymous;
+    uint64_t image;
     int code[5];
-  } what{image, name.empty() ? reinterpret_cast<uintptr_t>(function) : 0,
+  } what{image,
          {handle.attribute(kAttrRegisters), handle.attribute(kAttrSharedBytes), handle.attribute(kAttrLocalBytes),
           handle.attribute(kAttrConstBytes), handle.attribute(kAttrBinaryVersion)}};
-  char bytes[sizeof what.image + sizeof what.anonymous + sizeof what.code];
+  char bytes[sizeof what.image + sizeof what.code];
   memcpy(bytes, &what, sizeof bytes);
   kernel->hash = device::hash_bytes(name.data(), name.size(), device::hash_bytes(bytes, sizeof bytes, 0));
   size_t offset = 0, size = 0;
@@ -124,10 +142,11 @@ std::shared_ptr<const Kernel> look_at(CUfunction function) {
   const bool slices = most == nullptr || strcmp(most, "whole") != 0;
   const bool tickets = most == nullptr || strcmp(most, "ticket") == 0;
   const bool clusters = handle.attribute(kAttrClusterMustBeSet) != 0 || handle.attribute(kAttrClusterWidth) > 1;
-  if (kernel->has_sizes && !name.empty() && !clusters) {
+  if (kernel->has_sizes && !name.empty() && !clusters && !kernel->collective) {
     if (slices) kernel->slice = variant(handle, name + "__shoal_slice", *kernel, &kernel->extra_offset);
     if (tickets) kernel->ticket = variant(handle, name + "__shoal_ticket", *kernel, &kernel->extra_offset);
   }
+  device::trace("kernel", name, kernel->hash, kernel->ways());
   return kernel;
 }
 
@@ -150,7 +169,7 @@ uint32_t Kernel::wave_blocks(uint32_t threads, uint32_t shared) const {
   return wave;
 }
 
-std::shared_ptr<const Kernel> kernel_of(CUfunction function) {
+std::shared_ptr<const Kernel> kernel_of(CUfunction function, bool* is_new) {
   {
     const std::shared_lock<std::shared_mutex> held(state->lock);
     const auto found = state->kernels.find(function);
@@ -158,7 +177,9 @@ std::shared_ptr<const Kernel> kernel_of(CUfunction function) {
   }
   auto kernel = look_at(function);
   const std::unique_lock<std::shared_mutex> held(state->lock);
-  return state->kernels.emplace(function, std::move(kernel)).first->second;
+  const auto [place, made] = state->kernels.emplace(function, std::move(kernel));
+  if (is_new != nullptr) *is_new = made;
+  return place->second;
 }
 
 void forget_kernel(CUfunction function) {
@@ -166,14 +187,44 @@ void forget_kernel(CUfunction function) {
   state->kernels.erase(function);
 }
 
-void forget_kernels() {
+void forget_image(const void* module_or_library) {
   const std::unique_lock<std::shared_mutex> held(state->lock);
-  state->kernels.clear();
+  for (auto at = state->origins.begin(); at != state->origins.end();) {
+    if (at->second.image() != module_or_library) {
+      ++at;
+      continue;
+    }
+    state->kernels.erase(static_cast<CUfunction>(const_cast<void*>(at->first)));
+    at = state->origins.erase(at);
+  }
+  state->images.erase(module_or_library);
 }
 
-void note_kernel(CUkernel kernel, CUlibrary library) {
+namespace {
+
+void note(const void* handle, Origin origin) {
   const std::unique_lock<std::shared_mutex> held(state->lock);
-  state->libraries[kernel] = library;
+  Origin& known = state->origins[handle];
+  if (known.image() != origin.image()) state->kernels.erase(static_cast<CUfunction>(const_cast<void*>(handle)));
+  known = origin;
+}
+
+}  // namespace
+
+void note_kernel(CUkernel kernel, CUlibrary library) { note(kernel, {nullptr, library, nullptr}); }
+
+void note_function(CUfunction function, CUmodule module) { note(function, {module, nullptr, nullptr}); }
+
+void note_function_of(CUfunction function, CUkernel kernel) {
+  if (static_cast<const void*>(function) == static_cast<const void*>(kernel)) return;
+  CUlibrary library = nullptr;
+  {
+    const std::shared_lock<std::shared_mutex> held(state->lock);
+    const auto found = state->origins.find(kernel);
+    if (found == state->origins.end()) return;
+    library = found->second.library;
+  }
+  note(function, {nullptr, nullptr, library});
 }
 
 void note_image(const void* module_or_library, uint64_t fingerprint) {

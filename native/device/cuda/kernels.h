@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "profile.h"
@@ -18,7 +19,10 @@ struct Extra {
 static_assert(sizeof(Extra) == 32, "as the variants read it");
 
 struct Kernel {
+  std::string name;
   uint64_t hash = 0;
+  bool collective = false;  // of NCCL: it waits for kernels on other devices, which wait for it
+  mutable std::atomic<bool> whole_ran{false}, slice_ran{false};
   CUfunction slice = nullptr, ticket = nullptr;
   std::vector<size_t> sizes;  // of its parameters
   bool has_sizes = false;     // the driver told
@@ -34,12 +38,16 @@ struct Kernel {
 };
 
 // Found at a kernel's first launch, and kept until its module is unloaded or its attributes change.
-std::shared_ptr<const Kernel> kernel_of(CUfunction function);
+std::shared_ptr<const Kernel> kernel_of(CUfunction function, bool* is_new = nullptr);
 void forget_kernel(CUfunction function);
-void forget_kernels();
+// All that came from a module or a library, which is unloaded: its handles may mean something else next.
+void forget_image(const void* module_or_library);
 
-// Handles that are kernels of a library, not functions of a module: the API takes either at a launch.
+// Where a handle came from. Kernels of a library and functions of a module are asked by different calls, which do not check
+// what they are given; the API takes either at a launch. A handle that came otherwise is asked nothing, and goes whole.
 void note_kernel(CUkernel kernel, CUlibrary library);
+void note_function(CUfunction function, CUmodule module);
+void note_function_of(CUfunction function, CUkernel kernel);
 // What was loaded as this module or library, in short.
 void note_image(const void* module_or_library, uint64_t fingerprint);
 

@@ -1,6 +1,7 @@
 #include "launch.h"
 
 #include "ticket.h"
+#include "trace.h"
 
 #include <algorithm>
 #include <cstring>
@@ -86,7 +87,9 @@ CUresult launch_slices(Gate* gate, Lane& lane, const Launch& launch, const Kerne
     const uint32_t blocks = std::min(plan.blocks, all - base);
     const Extra own{{launch.grid[0], launch.grid[1], launch.grid[2]}, base, 0, 0};
     Timing::read(gate, lane);
-    Timing timing(lane, timed && blocks == plan.blocks);
+    Timing timing(lane, timed && blocks == plan.blocks && kernel.slice_ran.exchange(true, std::memory_order_relaxed));
+    device::trace("slice", kernel.name, base, blocks, all);
+    gate->count_part();
     const CUresult result = piece(gate, lane, plan.cost_ns, [&](uint32_t sequence) {
       timing.begin();
       const CUresult launched = launch_variant(kernel.slice, launch, kernel, own, blocks);
@@ -147,7 +150,9 @@ uint64_t predict(const Launch& launch) {
 CUresult launch_best_effort(Gate* gate, const Launch& launch, Start whole) {
   const uint64_t blocks = blocks_of(launch);
   if (launch.function == nullptr || blocks == 0) return whole();  // the driver has something to say
-  const auto kernel = kernel_of(launch.function);
+  bool is_new = false;
+  const auto kernel = kernel_of(launch.function, &is_new);
+  if (is_new) gate->count_kernel(kernel->slice != nullptr || kernel->ticket != nullptr);
   const device::Key key = key_of(launch, *kernel);
   Lane lane(gate, launch.stream);
   Timing::read(gate, lane);
@@ -158,18 +163,26 @@ CUresult launch_best_effort(Gate* gate, const Launch& launch, Start whole) {
   ShoalPlan plan = shoal_choose(&profile, ways, blocks, gate->bound_ns());
   const bool timed = known != nullptr && wants_timing(profile);
   if (plan.way == SHOAL_SLICE) return launch_slices(gate, lane, launch, *kernel, key, plan, timed);
+  // By ticket the call waits for the kernel's end, which may lie behind what waits for a later call.
+  if (plan.way == SHOAL_TICKET && gate->overdue(lane.number())) {
+    plan = shoal_choose(&profile, 1u << SHOAL_WHOLE, blocks, gate->bound_ns());
+  }
   if (plan.way == SHOAL_TICKET) {
     CUresult result = CUDA_SUCCESS;
+    device::trace("ticket", kernel->name, 0, blocks, blocks);
     if (launch_by_ticket(gate, lane, launch, *kernel, key, plan, &result)) return result;
     plan = shoal_choose(&profile, 1u << SHOAL_WHOLE, blocks, gate->bound_ns());
   }
-  Timing timing(lane, timed);
-  return piece(gate, lane, plan.cost_ns, [&](uint32_t sequence) {
+  // The first launch in a process may load the code, and a collective's time is that of the devices it waits for.
+  Timing timing(lane, timed && kernel->whole_ran.exchange(true, std::memory_order_relaxed) && !kernel->collective);
+  device::trace(kernel->collective ? "collective" : "whole", kernel->name, 0, blocks, blocks);
+  const auto start = [&](uint32_t sequence) {
     timing.begin();
     const CUresult result = whole();
     if (result == CUDA_SUCCESS) timing.end(sequence, key, SHOAL_WHOLE, static_cast<uint32_t>(blocks));
     return result;
-  });
+  };
+  return piece(gate, lane, plan.cost_ns, start, kernel->collective);
 }
 
 }  // namespace shoal::cuda

@@ -18,24 +18,30 @@ struct Launch {
   bool whole = false;  // must not be cut: cooperative, a cluster, or something hangs on its beginning or end
 };
 
-// A stretch of work that the driver starts by `start`. Guaranteed: told to the gate, and started at once.
+// A stretch of work that the driver starts by `start`. Guaranteed: told to the gate, and started at once. Its end is told where
+// best-effort work may wait for it.
 template <class Function>
 CUresult submit(Gate* gate, CUstream stream, Function start) {
+  if (!gate->beside() && !any_left()) {
+    gate->pass();
+    return start();
+  }
   Lane lane(gate, stream);
   const uint32_t sequence = gate->submit(lane.number());
   const CUresult result = start();
   if (result == CUDA_SUCCESS) {
-    lane.mark(sequence);
+    lane.mark_some_time(sequence);
   } else {
     gate->cancel(lane.number(), sequence);
   }
   return result;
 }
 
-// Best effort: a piece that takes `cost_ns` waits at the gate, and then starts.
+// Best effort: a piece that takes `cost_ns` waits at the gate, and then starts. One that `passes` does not wait.
 template <class Function>
-CUresult piece(Gate* gate, Lane& lane, uint64_t cost_ns, Function start) {
-  const uint32_t sequence = gate->acquire(lane.number(), cost_ns);
+CUresult piece(Gate* gate, Lane& lane, uint64_t cost_ns, Function start, bool passes = false) {
+  const uint32_t sequence =
+      passes ? gate->pass_piece(lane.number(), cost_ns) : gate->acquire(lane.number(), cost_ns);
   const CUresult result = start(sequence);
   if (result == CUDA_SUCCESS) {
     lane.mark(sequence);

@@ -10,22 +10,21 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "gate.h"
-#include "real.h"
+#include "streams.h"
 
 namespace shoal::cuda {
 namespace {
 
-using device::Gate;
-
 struct Block {
   size_t size;
   CUcontext context;
+  Gate* gate;  // of its device
 };
 
 // Physical memory of cuMemCreate lives until it is neither held nor mapped.
 struct Physical {
   size_t size;
+  Gate* gate;
   int held, mapped;
 };
 
@@ -45,21 +44,28 @@ CUcontext current_context() {
   return context;
 }
 
+// The device gives out memory by pages of 2 MiB; small allocations share one.
+size_t whole_pages(size_t size) {
+  constexpr size_t kPage = 2 << 20;
+  return size < kPage / 2 || size > SIZE_MAX - kPage ? size : (size + kPage - 1) / kPage * kPage;
+}
+
 // Makes an allocation of `size` bytes by `make`; `size_made` says how large it became.
 template <class Make, class SizeMade>
 CUresult allocate(CUdeviceptr* out, size_t size, Make make, SizeMade size_made) {
-  Gate* gate = Gate::get();
+  Gate* gate = gate_here();
   if (gate == nullptr) return make();
+  size = whole_pages(size);
   if (!gate->allocate(size)) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = make();
   if (result != CUDA_SUCCESS || out == nullptr) {
     gate->deallocate(size);
     return result;
   }
-  const size_t made = size_made();
+  const size_t made = whole_pages(size_made());
   const bool larger = made > size && gate->allocate(made - size);
   const std::lock_guard<std::mutex> held(state->lock);
-  state->blocks[*out] = {larger ? made : size, current_context()};
+  state->blocks[*out] = {larger ? made : size, current_context(), gate};
   return result;
 }
 
@@ -69,27 +75,26 @@ CUresult allocate(CUdeviceptr* out, size_t size, Make make) {
 }
 
 // Before the driver frees it: afterwards another thread may get the same address.
-size_t forget(CUdeviceptr at) {
+Block forget(CUdeviceptr at) {
   const std::lock_guard<std::mutex> held(state->lock);
   const auto found = state->blocks.find(at);
-  if (found == state->blocks.end()) return 0;
-  const size_t size = found->second.size;
+  if (found == state->blocks.end()) return {0, nullptr, nullptr};
+  const Block block = found->second;
   state->blocks.erase(found);
-  return size;
+  return block;
 }
 
 template <class Free>
 CUresult release(CUdeviceptr at, Free free) {
-  Gate* gate = Gate::get();
-  if (gate == nullptr) return free();
-  const size_t size = forget(at);
+  if (Gate::get() == nullptr) return free();
+  const Block block = forget(at);
   const CUresult result = free();
-  if (size == 0) return result;
+  if (block.gate == nullptr) return result;
   if (result == CUDA_SUCCESS) {
-    gate->deallocate(size);
+    block.gate->deallocate(block.size);
   } else {
     const std::lock_guard<std::mutex> held(state->lock);
-    state->blocks[at] = {size, current_context()};
+    state->blocks[at] = block;
   }
   return result;
 }
@@ -98,21 +103,20 @@ CUresult release(CUdeviceptr at, Free free) {
 void settle(CUmemHandle handle) {
   const auto found = state->physical.find(handle);
   if (found == state->physical.end() || found->second.held > 0 || found->second.mapped > 0) return;
-  if (Gate* gate = Gate::get()) gate->deallocate(found->second.size);
+  found->second.gate->deallocate(found->second.size);
   state->physical.erase(found);
 }
 
 }  // namespace
 
 void forget_memory(CUcontext context) {
-  Gate* gate = Gate::get();
   const std::lock_guard<std::mutex> held(state->lock);
   for (auto at = state->blocks.begin(); at != state->blocks.end();) {
     if (at->second.context != context) {
       ++at;
       continue;
     }
-    if (gate != nullptr) gate->deallocate(at->second.size);
+    at->second.gate->deallocate(at->second.size);
     at = state->blocks.erase(at);
   }
 }
@@ -124,7 +128,7 @@ using namespace shoal::cuda;
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   const CUresult result = forward(real.cuMemGetInfo_v2, free, total);
   uint64_t own_free = 0, own_total = 0;
-  shoal::device::Gate* gate = shoal::device::Gate::get();
+  const Gate* gate = gate_here();
   if (result != CUDA_SUCCESS || gate == nullptr || !gate->memory_limit(&own_free, &own_total)) return result;
   if (free != nullptr) *free = std::min<size_t>(*free, own_free);
   if (total != nullptr) *total = std::min<size_t>(*total, own_total);
@@ -134,7 +138,7 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
 CUresult cuDeviceTotalMem_v2(size_t* total, CUdevice device) {
   const CUresult result = forward(real.cuDeviceTotalMem_v2, total, device);
   uint64_t own_free = 0, own_total = 0;
-  shoal::device::Gate* gate = shoal::device::Gate::get();
+  const Gate* gate = gate_of(device);
   if (result == CUDA_SUCCESS && gate != nullptr && gate->memory_limit(&own_free, &own_total)) {
     *total = std::min<size_t>(*total, own_total);
   }
@@ -170,9 +174,10 @@ FLAVOUR()
 FLAVOUR(_ptsz)
 
 CUresult cuMemCreate(CUmemHandle* out, size_t size, const void* properties, unsigned long long flags) {
-  // In CUmemAllocationProp the location's kind stands third: memory of the host does not count.
-  const bool on_device = properties == nullptr || static_cast<const int*>(properties)[2] == 1;
-  shoal::device::Gate* gate = on_device ? shoal::device::Gate::get() : nullptr;
+  // In CUmemAllocationProp the location stands third, its kind and then its device: memory of the host does not count.
+  const int* const words = static_cast<const int*>(properties);
+  const bool on_device = properties == nullptr || words[2] == 1;
+  Gate* gate = !on_device ? nullptr : properties == nullptr ? gate_here() : gate_of(CUdevice{words[3]});
   if (gate != nullptr && !gate->allocate(size)) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = forward(real.cuMemCreate, out, size, properties, flags);
   if (gate == nullptr) return result;
@@ -181,7 +186,7 @@ CUresult cuMemCreate(CUmemHandle* out, size_t size, const void* properties, unsi
     return result;
   }
   const std::lock_guard<std::mutex> held(state->lock);
-  state->physical[*out] = {size, 1, 0};
+  state->physical[*out] = {size, gate, 1, 0};
   return result;
 }
 
@@ -195,9 +200,10 @@ CUresult cuMemRetainAllocationHandle(CUmemHandle* out, void* address) {
 }
 
 CUresult cuMemRelease(CUmemHandle handle) {
+  // Under the lock: once the driver has let go of it, another thread's cuMemCreate may get the same handle.
+  const std::lock_guard<std::mutex> held(state->lock);
   const CUresult result = forward(real.cuMemRelease, handle);
   if (result != CUDA_SUCCESS) return result;
-  const std::lock_guard<std::mutex> held(state->lock);
   const auto found = state->physical.find(handle);
   if (found != state->physical.end()) found->second.held--;
   settle(handle);

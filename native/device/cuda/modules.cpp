@@ -22,6 +22,7 @@
 #include "gate.h"
 #include "kernels.h"
 #include "real.h"
+#include "trace.h"
 
 extern char** environ;
 
@@ -31,6 +32,7 @@ namespace {
 constexpr size_t kMostText = 64 << 20;
 constexpr int kHelperWaitMs = 20'000;
 constexpr size_t kFingerprint = 4096;  // bytes of a binary that are read
+constexpr uint32_t kWrapperMagic = 0x466243b1, kFatBinaryMagic = 0xba55ed50;
 
 // The text of PTX begins with comments and its version; a binary has a zero or another magic long before.
 bool is_ptx(const char* image) {
@@ -39,6 +41,26 @@ bool is_ptx(const char* image) {
     if (strncmp(image, "//", 2) != 0) return strncmp(image, ".version", 8) == 0;
     while (*image != '\0' && *image != '\n') image++;
   }
+}
+
+// A fat binary, or the wrapper by which the CUDA runtime loads one: a pointer to it, which differs from process to process.
+uint64_t of_fat_binary(const char* bytes) {
+  struct Wrapper {
+    uint32_t magic, version;
+    const char* binary;
+    const void* more;
+  } wrapper;
+  struct Header {
+    uint32_t magic;
+    uint16_t version, header_size;
+    uint64_t size;  // of what follows it
+  } header;
+  memcpy(&wrapper, bytes, sizeof wrapper);
+  if (wrapper.magic == kWrapperMagic && wrapper.binary != nullptr) bytes = wrapper.binary;
+  memcpy(&header, bytes, sizeof header);
+  if (header.magic != kFatBinaryMagic) return 0;  // it cannot be told how much may be read
+  const uint64_t size = header.header_size + header.size;
+  return device::hash_bytes(bytes, std::min<uint64_t>(size, kFingerprint), size);
 }
 
 // Short, because a large library is mapped and mostly never read: the size and the beginning.
@@ -50,7 +72,7 @@ uint64_t fingerprint(const void* image) {
     memcpy(&sections, bytes + 40, sizeof sections);
     return device::hash_bytes(bytes, sections < kFingerprint ? 64 : kFingerprint, sections);
   }
-  return device::hash_bytes(bytes, 64, 2);
+  return of_fat_binary(bytes);
 }
 
 bool exists(const std::string& path) { return access(path.c_str(), R_OK) == 0; }
@@ -111,6 +133,13 @@ std::string transformed(const char* ptx, uint64_t hash) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// Its first bytes, in hexadecimal digits.
+void trace_image(const void* image, uint64_t hash) {
+  char text[33];
+  for (int i = 0; i < 16; i++) snprintf(text + 2 * i, 3, "%02x", static_cast<const unsigned char*>(image)[i]);
+  device::trace("image", text, hash);
+}
+
 // Options of the JIT are answers too: those of a load that failed are not the program's business.
 template <class Load>
 CUresult with_options(void** values, unsigned count, Load load) {
@@ -132,6 +161,7 @@ CUresult load_image(Handle* out, const void* image, Load load) {
   }
   if (result != CUDA_SUCCESS) result = load(image);
   if (result == CUDA_SUCCESS && out != nullptr) note_image(*out, hash);
+  if (device::tracing()) trace_image(image, hash);
   return result;
 }
 
@@ -171,12 +201,27 @@ CUresult cuLibraryLoadData(CUlibrary* out, const void* code, int* jit, void** ji
   });
 }
 CUresult cuModuleUnload(CUmodule module) {
-  forget_kernels();
+  forget_image(module);
   return forward(real.cuModuleUnload, module);
 }
 CUresult cuLibraryUnload(CUlibrary library) {
-  forget_kernels();
+  forget_image(library);
   return forward(real.cuLibraryUnload, library);
+}
+CUresult cuModuleGetFunction(CUfunction* out, CUmodule module, const char* name) {
+  const CUresult result = forward(real.cuModuleGetFunction, out, module, name);
+  if (result == CUDA_SUCCESS) note_function(*out, module);
+  return result;
+}
+CUresult cuModuleEnumerateFunctions(CUfunction* out, unsigned count, CUmodule module) {
+  const CUresult result = forward(real.cuModuleEnumerateFunctions, out, count, module);
+  for (unsigned i = 0; result == CUDA_SUCCESS && i < count; i++) note_function(out[i], module);
+  return result;
+}
+CUresult cuKernelGetFunction(CUfunction* out, CUkernel kernel) {
+  const CUresult result = forward(real.cuKernelGetFunction, out, kernel);
+  if (result == CUDA_SUCCESS) note_function_of(*out, kernel);
+  return result;
 }
 CUresult cuLibraryGetKernel(CUkernel* out, CUlibrary library, const char* name) {
   const CUresult result = forward(real.cuLibraryGetKernel, out, library, name);

@@ -137,6 +137,7 @@ bool launch_by_ticket(Gate* gate, Lane& lane, const Launch& launch, const Kernel
   auto* known = profiles();
   const bool known_whole = known == nullptr || known->look(key).whole_ns != 0;
   for (uint32_t next = 0; next < plan.blocks;) {
+    gate->count_part();
     *result = piece(gate, lane, plan.cost_ns, [&](uint32_t) {
       forward(real.cuEventRecord, control.began, lane.stream());
       const CUresult launched = launch_variant(kernel.ticket, launch, kernel, own, plan.blocks - next);

@@ -24,7 +24,7 @@ struct Samples {  // of one lane, guarded by it
   std::vector<Sample> pending, spare;
 };
 
-using State = std::array<Samples, device::kLanes>;
+using State = std::array<Samples, device::kLanes * device::kGates>;
 State* state = new State;
 [[maybe_unused]] const bool watched = pthread_atfork(nullptr, nullptr, [] { state = new State; }) == 0;
 
@@ -35,8 +35,8 @@ CUcontext current_context() {
 }
 
 // Takes what has ended off the list. An event that fails, as one of a destroyed context does, is dropped.
-void read_ended(Gate* gate, uint32_t lane) {
-  Samples& samples = (*state)[lane];
+void read_ended(Gate* gate, const Lane& lane) {
+  Samples& samples = (*state)[lane.index()];
   for (size_t i = 0; i < samples.pending.size();) {
     Sample sample = samples.pending[i];
     const CUresult result = forward(real.cuEventQuery, sample.after);
@@ -48,7 +48,7 @@ void read_ended(Gate* gate, uint32_t lane) {
     if (result == CUDA_SUCCESS && forward(real.cuEventElapsedTime, &ms, sample.before, sample.after) == CUDA_SUCCESS) {
       const auto took = static_cast<uint64_t>(ms * 1e6f) + 1;
       if (auto* known = profiles()) known->note(sample.key, sample.way, sample.blocks, took);
-      gate->release(lane, sample.sequence, took);
+      gate->release(lane.number(), sample.sequence, took);
       samples.spare.push_back(sample);
     }
     samples.pending.erase(samples.pending.begin() + static_cast<ptrdiff_t>(i));
@@ -61,7 +61,7 @@ void Timing::forget(CUcontext context) {
   const auto of_context = [=](const Sample& sample) { return sample.context == context; };
   for (uint32_t lane = 0; lane < state->size(); lane++) {
     Samples& samples = (*state)[lane];
-    const std::lock_guard<std::mutex> held(lane_lock(lane));
+    const std::lock_guard<std::mutex> held(lane_lock(lane / device::kLanes, lane % device::kLanes));
     for (auto* list : {&samples.pending, &samples.spare}) {
       list->erase(std::remove_if(list->begin(), list->end(), of_context), list->end());
     }
@@ -69,13 +69,13 @@ void Timing::forget(CUcontext context) {
 }
 
 void Timing::read(Gate* gate, Lane& lane) {
-  if ((*state)[lane.number()].pending.empty()) return;
+  if ((*state)[lane.index()].pending.empty()) return;
   const Relaxed relaxed;
-  read_ended(gate, lane.number());
+  read_ended(gate, lane);
 }
 
 Timing::Timing(Lane& lane, bool wanted) : lane_(lane) {
-  Samples& samples = (*state)[lane.number()];
+  Samples& samples = (*state)[lane.index()];
   if (!wanted || samples.pending.size() >= kMostPending) return;
   const Relaxed relaxed;
   const CUcontext context = current_context();
@@ -98,7 +98,7 @@ void Timing::begin() {
 
 void Timing::end(uint32_t sequence, const device::Key& key, ShoalWay way, uint32_t blocks) {
   if (before_ == nullptr || forward(real.cuEventRecord, after_, lane_.stream()) != CUDA_SUCCESS) return;
-  (*state)[lane_.number()].pending.push_back({before_, after_, sequence, blocks, key, way, current_context()});
+  (*state)[lane_.index()].pending.push_back({before_, after_, sequence, blocks, key, way, current_context()});
 }
 
 }  // namespace shoal::cuda

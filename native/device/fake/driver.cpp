@@ -74,20 +74,21 @@ CUresult cuGetErrorString(CUresult error, const char** out) { return cuGetErrorN
 
 CUresult cuDeviceGetCount(int* count) {
   if (!ready()) return CUDA_ERROR_NOT_INITIALIZED;
-  *count = 1;
+  *count = device_count();
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGet(CUdevice* device, int index) {
   if (!ready()) return CUDA_ERROR_NOT_INITIALIZED;
-  *device = 0;
-  return index == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  *device = index;
+  return index >= 0 && index < device_count() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 CUresult cuDeviceGetName(char* name, int size, CUdevice) {
   strncpy(name, "Fake device", static_cast<size_t>(size));
   return CUDA_SUCCESS;
 }
-CUresult cuDeviceGetUuid_v2(char* uuid, CUdevice) {
+CUresult cuDeviceGetUuid_v2(char* uuid, CUdevice device) {
   memset(uuid, 0xFA, 16);
+  uuid[15] = static_cast<char>(0xFA + device);
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetUuid(char* uuid, CUdevice device) { return cuDeviceGetUuid_v2(uuid, device); }
@@ -100,10 +101,11 @@ CUresult cuDeviceTotalMem_v2(size_t* out, CUdevice) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxCreate_v2(CUcontext* out, unsigned, CUdevice) {
+CUresult cuCtxCreate_v2(CUcontext* out, unsigned, CUdevice device) {
   if (!ready()) return CUDA_ERROR_NOT_INITIALIZED;
   const std::lock_guard<std::mutex> held(state().lock);
   auto* context = new Context;
+  context->device = device;
   context->legacy = new Stream;
   context->legacy->context = context;
   context->streams.insert(context->legacy);
@@ -119,37 +121,37 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
 }
 CUresult cuCtxDestroy(CUcontext context) { return cuCtxDestroy_v2(context); }
 CUresult cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice device) {
-  if (state().primary == nullptr) {
+  if (state().primary[device] == nullptr) {
     CUcontext made;
     const CUresult result = cuCtxCreate_v2(&made, 0, device);
     if (result != CUDA_SUCCESS) return result;
     cuCtxPopCurrent_v2(nullptr);
-    state().primary = reinterpret_cast<Context*>(made);
-    state().primary->primary = true;
+    state().primary[device] = reinterpret_cast<Context*>(made);
+    state().primary[device]->primary = true;
   }
-  state().primary_references++;
-  *out = reinterpret_cast<CUcontext>(state().primary);
+  state().primary_references[device]++;
+  *out = reinterpret_cast<CUcontext>(state().primary[device]);
   return CUDA_SUCCESS;
 }
-CUresult cuDevicePrimaryCtxReset_v2(CUdevice) {
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   const std::lock_guard<std::mutex> held(state().lock);
-  state().primary = nullptr;
+  state().primary[device] = nullptr;
   state().used = 0;
   state().memory.clear();
   return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxReset(CUdevice device) { return cuDevicePrimaryCtxReset_v2(device); }
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  return --state().primary_references == 0 ? cuDevicePrimaryCtxReset_v2(device) : CUDA_SUCCESS;
+  return --state().primary_references[device] == 0 ? cuDevicePrimaryCtxReset_v2(device) : CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return cuDevicePrimaryCtxRelease_v2(device); }
-CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned* flags, int* active) {
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
   *flags = 0;
-  *active = state().primary != nullptr;
+  *active = state().primary[device] != nullptr;
   return CUDA_SUCCESS;
 }
 CUresult cuCtxGetDevice(CUdevice* device) {
-  *device = 0;
+  *device = current() != nullptr ? current()->device : 0;
   return current() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {

@@ -5,7 +5,9 @@
 // text of PTX; of it only the entries' names and parameters count. A name is FUNCTION[_usN][__shoal_slice|__shoal_ticket]: FUNCTION is one
 // of those in kernels.cpp, N is how long a block takes in microseconds.
 //
-//   SHOAL_FAKE_DEVICE   a file: the device, common to processes
+//   SHOAL_FAKE_DEVICE   a file: the device, common to processes; the second one has the name with .1 behind, and so on
+//   SHOAL_FAKE_DEVICES  how many there are (1)
+//   SHOAL_FAKE_WRITES   a file that gets one byte for each write of a stream
 //   SHOAL_FAKE_LOG      a file: one line for each kernel in the order in which they ran: PID NAME BLOCKS BASE
 //   SHOAL_FAKE_INSTANT  1: work runs in the calling thread at once, for measuring what a call costs
 //   SHOAL_FAKE_MEMORY   bytes of the device (1 GiB)
@@ -47,6 +49,10 @@ struct Kernel {
   size_t params_size = 0;
   std::map<int, int> attributes;
   struct Module* module = nullptr;
+  bool of_library = false;
+  // The memory of one that was unloaded is given out again at once: its handle means another kernel then.
+  static void* operator new(size_t size);
+  static void operator delete(void* at);
 };
 
 struct Module {
@@ -60,11 +66,12 @@ struct Launch {
   Kernel* kernel;
   Dim grid, block;
   std::vector<char> params;  // as the kernel's layout says
+  int device = 0;
 };
 
 // Runs it on the device of this machine: waits until the device is free, holds it until the last block has ended.
 void execute(const Launch& launch);
-void execute(const std::vector<std::function<void()>>& parts);  // a graph: nothing else runs in between
+void execute(int device, const std::vector<std::function<void()>>& parts);  // a graph: nothing else runs in between
 void run_blocks(const Launch& launch);                          // the device is held
 
 struct Event {
@@ -140,14 +147,15 @@ struct State {
   pid_t initialised_by = 0;
   uint64_t next_number = 1;
   std::set<struct Graph*> captures;
-  Context* primary = nullptr;
-  int primary_references = 0;
+  std::map<CUdevice, Context*> primary;
+  std::map<CUdevice, int> primary_references;
   std::map<CUdeviceptr, size_t> memory;
   std::map<CUmemHandle, size_t> handles;
   size_t used = 0;
 };
 State& state();
 uint64_t memory_total();
+int device_count();
 bool instant();
 bool without(const char* function);
 

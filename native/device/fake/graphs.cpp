@@ -158,7 +158,8 @@ CUresult launch(CUgraphExec handle, CUstream stream, bool per_thread) {
   for (const auto& node : exec_of(handle)->nodes) parts.push_back([node] { run(*node, true); });
   auto whole = std::make_shared<Node>();
   whole->type = kNodeGraph;
-  whole->host = [parts] { execute(parts); };
+  const int device = current() != nullptr ? current()->device : 0;
+  whole->host = [device, parts] { execute(device, parts); };
   return put(stream, per_thread, whole);
 }
 

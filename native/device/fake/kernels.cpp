@@ -58,6 +58,9 @@ void wait(const Arguments& args, const Block&) {
   while (flag->load() == 0) usleep(50);
 }
 
+// set(flag): what a kernel that waits on another device waits for.
+void set(const Arguments& args, const Block&) { args.pointer<std::atomic<uint32_t>>(0)->store(1); }
+
 void nothing(const Arguments&, const Block&) {}
 
 using Function = void (*)(const Arguments&, const Block&);
@@ -66,6 +69,7 @@ Function function_named(const std::string& name) {
   if (name == "axpy") return axpy;
   if (name == "blocks") return blocks;
   if (name == "wait") return wait;
+  if (name == "set") return set;
   return nothing;
 }
 
@@ -97,8 +101,11 @@ std::vector<Param> read_params(const std::string& text, size_t* total) {
 
 class Device {
  public:
-  Device() {
-    if (const char* path = getenv("SHOAL_FAKE_DEVICE")) file_ = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  explicit Device(int number) {
+    if (const char* path = getenv("SHOAL_FAKE_DEVICE")) {
+      const std::string name = path + (number == 0 ? "" : "." + std::to_string(number));
+      file_ = open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    }
     if (const char* path = getenv("SHOAL_FAKE_LOG")) log_ = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   }
   void lock() {
@@ -124,12 +131,29 @@ class Device {
   int file_ = -1, log_ = -1;
 };
 
-Device& device() {
-  static Device* one = new Device;
+Device& device(int number) {
+  static std::mutex lock;
+  static std::map<int, Device*> all;
+  const std::lock_guard<std::mutex> held(lock);
+  Device*& one = all[number];
+  if (one == nullptr) one = new Device(number);
   return *one;
 }
 
+std::vector<void*>& unloaded() {
+  static auto* all = new std::vector<void*>;
+  return *all;
+}
+
 }  // namespace
+
+void* Kernel::operator new(size_t size) {
+  if (unloaded().empty()) return ::operator new(size);
+  void* at = unloaded().back();
+  unloaded().pop_back();
+  return at;
+}
+void Kernel::operator delete(void* at) { unloaded().push_back(at); }
 
 std::unique_ptr<Module> parse(const std::string& ptx) {
   static const std::regex entry(R"(\.entry\s+([\w$]+)\s*(\(([^)]*)\))?)");
@@ -165,7 +189,7 @@ void run_blocks(const Launch& launch) {
   const bool transformed = (kernel.slice || kernel.ticket) && !kernel.params.empty();
   if (transformed) memcpy(&extra, launch.params.data() + kernel.params.back().offset, sizeof extra);
   const Dim grid = transformed ? Dim{extra.grid[0], extra.grid[1], extra.grid[2]} : launch.grid;
-  device().note(kernel, launch.grid.count(), extra.base);
+  device(launch.device).note(kernel, launch.grid.count(), extra.base);
   auto* control = reinterpret_cast<std::atomic<uint32_t>*>(extra.control);
   for (uint64_t index = 0; index < launch.grid.count(); index++) {
     uint64_t linear = index + extra.base;
@@ -183,12 +207,12 @@ void run_blocks(const Launch& launch) {
 }
 
 void execute(const Launch& launch) {
-  const std::lock_guard<Device> held(device());
+  const std::lock_guard<Device> held(device(launch.device));
   run_blocks(launch);
 }
 
-void execute(const std::vector<std::function<void()>>& parts) {
-  const std::lock_guard<Device> held(device());
+void execute(int number, const std::vector<std::function<void()>>& parts) {
+  const std::lock_guard<Device> held(device(number));
   for (const auto& part : parts) part();
 }
 

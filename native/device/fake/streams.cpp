@@ -62,6 +62,10 @@ double now_ms() {
   return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) / 1e6;
 }
 
+int device_count() {
+  const char* count = getenv("SHOAL_FAKE_DEVICES");
+  return count != nullptr ? atoi(count) : 1;
+}
 uint64_t memory_total() {
   const char* given = getenv("SHOAL_FAKE_MEMORY");
   return given ? strtoull(given, nullptr, 10) : uint64_t{1} << 30;

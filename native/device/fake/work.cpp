@@ -1,4 +1,5 @@
 // Modules, launches, copies and memory of the fake driver.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -22,7 +23,7 @@ CUresult launch(CUfunction function, Dim grid, Dim block, CUstream stream, bool 
   auto node = std::make_shared<Node>();
   node->type = kNodeKernel;
   node->cooperative = cooperative;
-  node->launch = {kernel, grid, block, std::vector<char>(kernel->params_size)};
+  node->launch = {kernel, grid, block, std::vector<char>(kernel->params_size), current() != nullptr ? current()->device : 0};
   if (params != nullptr) {
     for (size_t i = 0; i < kernel->params.size(); i++) {
       memcpy(node->launch.params.data() + kernel->params[i].offset, params[i], kernel->params[i].size);
@@ -121,6 +122,10 @@ CUresult host_function(CUstream stream, bool per_thread, CUhostFn function, void
 
 CUresult write_value(CUstream stream, bool per_thread, CUdeviceptr address, uint32_t value) {
   if (without("cuStreamWriteValue32")) return CUDA_ERROR_NOT_SUPPORTED;
+  static const int written = getenv("SHOAL_FAKE_WRITES") == nullptr
+                                 ? -1
+                                 : open(getenv("SHOAL_FAKE_WRITES"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (written >= 0 && ::write(written, ".", 1) != 1) abort();
   auto node = std::make_shared<Node>();
   node->type = kNodeWrite;
   node->host = [address, value] { reinterpret_cast<std::atomic<uint32_t>*>(address)->store(value); };
@@ -133,6 +138,26 @@ CUresult load(CUmodule* out, const std::string& text) {
   *out = reinterpret_cast<CUmodule>(module.release());
   return CUDA_SUCCESS;
 }
+
+// Of PTX; of a fat binary, or the runtime's wrapper of one, here the text behind the header.
+std::string text_of(const void* image) {
+  struct Wrapper {
+    uint32_t magic, version;
+    const char* binary;
+  } wrapper;
+  memcpy(&wrapper, image, sizeof wrapper);
+  if (wrapper.magic == 0x466243b1) return wrapper.binary + 16;
+  return static_cast<const char*>(image);
+}
+
+// The driver does not check which kind a handle is of; asked for the other kind, it reads what is not there.
+Kernel* checked(const void* handle, bool of_library) {
+  auto* kernel = static_cast<Kernel*>(const_cast<void*>(handle));
+  if (kernel->of_library != of_library) abort();
+  return kernel;
+}
+Kernel* checked(CUfunction function) { return checked(function, false); }
+Kernel* checked(CUkernel kernel) { return checked(kernel, true); }
 
 CUresult get(Kernel** out, const void* module, const char* name) {
   const auto& kernels = static_cast<const Module*>(module)->kernels;
@@ -163,7 +188,7 @@ using namespace fake;
 
 extern "C" {
 
-CUresult cuModuleLoadData(CUmodule* out, const void* image) { return load(out, static_cast<const char*>(image)); }
+CUresult cuModuleLoadData(CUmodule* out, const void* image) { return load(out, text_of(image)); }
 CUresult cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned, int*, void**) { return cuModuleLoadData(out, image); }
 CUresult cuModuleLoad(CUmodule* out, const char* path) {
   std::ifstream file(path);
@@ -180,7 +205,11 @@ CUresult cuModuleGetFunction(CUfunction* out, CUmodule module, const char* name)
   return get(reinterpret_cast<Kernel**>(out), module, name);
 }
 CUresult cuLibraryLoadData(CUlibrary* out, const void* code, int*, void**, unsigned, int*, void**, unsigned) {
-  return cuModuleLoadData(reinterpret_cast<CUmodule*>(out), code);
+  const CUresult result = cuModuleLoadData(reinterpret_cast<CUmodule*>(out), code);
+  if (result == CUDA_SUCCESS) {
+    for (const auto& named : reinterpret_cast<Module*>(*out)->kernels) named.second->of_library = true;
+  }
+  return result;
 }
 CUresult cuLibraryUnload(CUlibrary library) { return cuModuleUnload(reinterpret_cast<CUmodule>(library)); }
 CUresult cuLibraryGetKernel(CUkernel* out, CUlibrary library, const char* name) {
@@ -198,7 +227,7 @@ CUresult cuKernelGetFunction(CUfunction* out, CUkernel kernel) {
   return CUDA_SUCCESS;
 }
 CUresult cuKernelGetName(const char** out, CUkernel kernel) {
-  *out = reinterpret_cast<Kernel*>(kernel)->name.c_str();
+  *out = checked(kernel)->name.c_str();
   return CUDA_SUCCESS;
 }
 CUresult cuKernelGetLibrary(CUlibrary* out, CUkernel kernel) {
@@ -206,36 +235,38 @@ CUresult cuKernelGetLibrary(CUlibrary* out, CUkernel kernel) {
   return CUDA_SUCCESS;
 }
 CUresult cuFuncGetModule(CUmodule* out, CUfunction function) {
-  *out = reinterpret_cast<CUmodule>(kernel_of(function)->module);
+  *out = reinterpret_cast<CUmodule>(checked(function)->module);
   return CUDA_SUCCESS;
 }
 CUresult cuFuncGetName(const char** out, CUfunction function) {
-  *out = kernel_of(function)->name.c_str();
+  *out = checked(function)->name.c_str();
   return CUDA_SUCCESS;
 }
 CUresult cuFuncGetAttribute(int* out, int attribute, CUfunction function) {
-  *out = kernel_of(function)->attributes[attribute];
+  *out = checked(function)->attributes[attribute];
   return CUDA_SUCCESS;
 }
 CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) {
-  kernel_of(function)->attributes[attribute] = value;
+  checked(function)->attributes[attribute] = value;
   return CUDA_SUCCESS;
 }
 CUresult cuKernelGetAttribute(int* out, int attribute, CUkernel kernel, CUdevice) {
-  return cuFuncGetAttribute(out, attribute, reinterpret_cast<CUfunction>(kernel));
+  *out = checked(kernel)->attributes[attribute];
+  return CUDA_SUCCESS;
 }
 CUresult cuKernelSetAttribute(int attribute, int value, CUkernel kernel, CUdevice) {
-  return cuFuncSetAttribute(reinterpret_cast<CUfunction>(kernel), attribute, value);
+  checked(kernel)->attributes[attribute] = value;
+  return CUDA_SUCCESS;
 }
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* out, CUfunction, int, size_t) {
   *out = 1;  // the fake device runs one block after the other
   return CUDA_SUCCESS;
 }
 CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t* offset, size_t* size) {
-  return param_info(kernel_of(function), index, offset, size);
+  return param_info(checked(function), index, offset, size);
 }
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* offset, size_t* size) {
-  return param_info(reinterpret_cast<Kernel*>(kernel), index, offset, size);
+  return param_info(checked(kernel), index, offset, size);
 }
 
 #define FLAVOUR(suffix, pt)                                                                                                      \

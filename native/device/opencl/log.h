@@ -1,11 +1,12 @@
-// What the layer tells: messages for people, and a trace of launches for tests and benchmarks.
+// What the layer tells people.
 //
 //   SHOAL_DEVICE_LOG    a file for messages; none: stderr
-//   SHOAL_DEVICE_TRACE  a file that gets one line for each launch, piece and end, from all processes that name it, in order
 #pragma once
 
 #include <cstdint>
 #include <string>
+
+#include "trace.h"
 
 namespace shoal::device::opencl {
 
@@ -14,8 +15,5 @@ constexpr const char* kNotSliced = "is not sliced";
 constexpr const char* kNotGated = "is not gated";
 constexpr const char* kNotCounted = "is not counted";
 void fall_back(const std::string& name, const char* outcome, const std::string& reason);
-
-bool tracing();
-void trace(const char* what, const std::string& kernel, uint64_t first = 0, uint64_t blocks = 0, uint64_t of = 0);
 
 }  // namespace shoal::device::opencl

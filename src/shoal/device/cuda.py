@@ -1,14 +1,18 @@
 """CUDA: what an unmodified program needs in its environment to share a device, and which devices there are.
 
-The shim (`native/device/cuda`) is a `libcuda.so.1` alone in a folder. With that folder first on the library path, a
-program loads it in place of the driver's library, however it does so; the shim passes everything on to the driver's.
+The shim (`native/device/cuda`) is a `libcuda.so.1` in a folder of its own. With that folder first on the library path,
+a program that names the driver's library loads the shim, which passes everything on to the driver's. A preloaded
+library does the same for a program that opens the driver by a path.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,6 +24,7 @@ from shoal.core import Capability, Unavailable
 LIBRARY = "libcuda.so.1"
 FOLDER = Path(__file__).parent / "_native" / "cuda"
 """Where the shim is."""
+PRELOAD = FOLDER.parent / "libshoal_preload.so"
 
 _USUAL = (
     "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64",
@@ -68,15 +73,38 @@ class Driver:
     devices: tuple[CudaDevice, ...]
 
 
-def shim() -> Capability:
-    """Is the shim built?"""
+def shim(glibc: tuple[int, int] | None = None) -> Capability:
+    """Is the shim built, and can programs on this machine, whose C library is `glibc`, load it?"""
     path = FOLDER / LIBRARY
     if path.exists():
+        needed, found = glibc_needed(path), glibc or _glibc()
+        if found < needed:
+            detail = f"{path} needs glibc {needed[0]}.{needed[1]}, and this machine has {found[0]}.{found[1]}"
+            return Capability(
+                "CUDA shim", False, f"{detail}; build Shoal here: pip install --no-binary :all:", _CONSEQUENCE
+            )
         return Capability("CUDA shim", True, str(path))
     return Capability(
         "CUDA shim", False,
         f"{path} was not built; install a C++17 compiler (apt-get install g++), then install Shoal again", _CONSEQUENCE,
     )  # fmt: skip
+
+
+@functools.cache
+def glibc_needed(library: Path) -> tuple[int, int]:
+    """The newest version of the C library that a library asks for: on an older one no program could load it."""
+    asked = re.findall(rb"\0GLIBC_(\d+)\.(\d+)(?=[.\0])", library.read_bytes())
+    return max(((int(major), int(minor)) for major, minor in asked), default=(0, 0))
+
+
+def _glibc() -> tuple[int, int]:
+    """Of this machine; of another kind of C library, 0."""
+    try:
+        _, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (ValueError, OSError):
+        version = ""
+    major, _, minor = version.partition(".")
+    return (int(major), int(minor.partition(".")[0])) if major.isdigit() and minor[:1].isdigit() else (0, 0)
 
 
 def find_driver(environ: Mapping[str, str] | None = None) -> Path | None:
@@ -133,7 +161,12 @@ def environment(environ: Mapping[str, str], driver: Path, *, variants: bool = Fa
     launched in parts.
     """
     rest = [one for one in environ.get("LD_LIBRARY_PATH", "").split(":") if one and Path(one) != FOLDER]
-    found = {"LD_LIBRARY_PATH": ":".join([str(FOLDER), *rest]), "SHOAL_REAL_LIBCUDA": str(driver)}
+    preloaded = [one for one in environ.get("LD_PRELOAD", "").replace(":", " ").split() if one != str(PRELOAD)]
+    found = {
+        "LD_LIBRARY_PATH": ":".join([str(FOLDER), *rest]),
+        "LD_PRELOAD": " ".join([*preloaded, str(PRELOAD)]),
+        "SHOAL_REAL_LIBCUDA": str(driver),
+    }
     return {**found, **_variants(environ)} if variants else found
 
 
@@ -141,7 +174,9 @@ def _variants(environ: Mapping[str, str]) -> dict[str, str]:
     """Nothing where a tool was not installed, or a folder cannot be made: the program runs with whole kernels."""
     from shoal.device.ptx.triton_ptxas import fingerprint  # commands that start no program need not load it
 
-    scripts = Path(sys.executable).parent
+    # `pip install --target` puts them beside the package, not beside Python.
+    places = (Path(sys.executable).parent, Path(__file__).parents[2] / "bin")
+    scripts = next((one for one in places if (one / "shoal-ptxas").exists()), places[0])
     found = {
         name: str(scripts / tool)
         for name, tool in (
@@ -157,6 +192,22 @@ def _variants(environ: Mapping[str, str]) -> dict[str, str]:
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
             found |= {"SHOAL_DEVICE_TRANSFORM": str(scripts / "shoal-ptx"), "SHOAL_DEVICE_CACHE": str(cache)}
     return found
+
+
+def assembler(environ: Mapping[str, str], program: str | None = None) -> Path | None:
+    """The `ptxas` that assembles variants of Triton's kernels: the one that was named, that of the Triton beside
+    `program`, Shoal's own Triton's, or the one on the path. Without one the kernels get none."""
+    from shoal.device.ptx.triton_ptxas import real_assembler
+
+    if program is not None and "SHOAL_PTXAS" not in environ:
+        prefix = Path(program).absolute().parent.parent  # of a virtual environment: its links lead out of it
+        beside = sorted(prefix.glob("lib*/python3*/site-packages/triton/backends/nvidia/bin/ptxas"))
+        beside += sorted(prefix.glob("lib*/python3*/dist-packages/triton/backends/nvidia/bin/ptxas"))
+        if beside:
+            return beside[0]
+    found = real_assembler("ptxas", environ)
+    named = shutil.which(found, path=environ.get("PATH")) if found is not None else None
+    return Path(named) if named is not None else None
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:

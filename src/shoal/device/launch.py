@@ -58,7 +58,7 @@ def run(
         if memory_bytes > chosen.memory_bytes > 0:
             what = f"{chosen.model} has {chosen.memory_bytes >> 20} MiB"
             raise Invalid(what, where="--memory", hint="ask for less")
-        env |= _seated(chosen, cls, memory_bytes, argv, env, note)
+        env |= _seated(chosen, cls, memory_bytes, [program, *argv[1:]], env, note)
     os.execve(program, list(argv), env)  # noqa: S606  (no shell: the user's own command, as it was given)
 
 
@@ -89,4 +89,21 @@ def _seated(
         note(f"{problem}: the program runs without a gate")
         return {}
     note(f"{cls.value} on {device.model} ({device.by})")
+    if device.by == "CUDA":
+        added["CUDA_VISIBLE_DEVICES"] = device.name  # the others have no seat for it
+        if cls is PriorityClass.BEST_EFFORT:
+            added |= _assembled(argv[0], env, note)
+    elif device.by == "OpenCL":
+        added["SHOAL_DEVICE_OPENCL"] = device.name
     return added
+
+
+def _assembled(program: str, env: dict[str, str], note: Callable[[str], None]) -> dict[str, str]:
+    """The real assembler for `shoal-ptxas`, which runs in Shoal's Python and cannot see the program's Triton."""
+    found = cuda.assembler(env, program)
+    if found is None:
+        note("no ptxas was found: kernels that Triton compiles go whole (name one in SHOAL_PTXAS)")
+        return {}
+    blackwell = found.with_name("ptxas-blackwell")
+    named = {"SHOAL_PTXAS": str(found)}
+    return {**named, "SHOAL_PTXAS_BLACKWELL": str(blackwell)} if blackwell.exists() else named

@@ -13,7 +13,8 @@ from pathlib import Path
 from shoal.core import Capability, Unavailable
 
 DIRECTORY = Path(__file__).parent / "_native"
-ABI = 2
+ABI = 3
+PAGE_MAGIC, PAGE_VERSION = 0x53484456, 2
 SLOTS = 64
 LANES = 32
 _BUILD_IT = "install a C++17 compiler (apt-get install g++), then install Shoal again"
@@ -45,7 +46,15 @@ class Tenant(Struct):
         *((name, u32) for name in ("cls", "weight", "pending", "waiting")),
         *(
             (name, u64)
-            for name in ("last_active_ns", "progress_ns", "gap_ns", "outstanding_ns", "running_ns", "used_ns")
+            for name in (
+                "last_active_ns",
+                "progress_ns",
+                "gap_ns",
+                "outstanding_ns",
+                "running_ns",
+                "used_ns",
+                "overdue_ns",
+            )
         ),
     ]
 
@@ -85,9 +94,10 @@ class Slot(Struct):
         *((name, u32) for name in ("cls", "weight", "lanes", "waiting")),
         *((name, u64) for name in (
             "last_active_ns", "progress_ns", "gap_ns", "outstanding_ns", "running_ns", "used_ns", "waiting_since_ns",
-            "ran_ns", "memory_quota", "memory_used", "launches", "pieces", "violations", "shares",
+            "claim_ns", "ran_ns", "memory_quota", "memory_used", "launches", "pieces", "violations", "shares",
+            "collectives", "kernels", "variants", "parts",
         )),
-        ("waited_ns", u64 * 4), ("name", ctypes.c_char * 48), ("lane", Lane * LANES), ("padding", ctypes.c_char * 16),
+        ("waited_ns", u64 * 4), ("name", ctypes.c_char * 48), ("lane", Lane * LANES), ("padding", ctypes.c_char * 104),
     ]  # fmt: skip
 
 
@@ -95,8 +105,8 @@ class Header(Struct):
     _fields_ = [
         *((name, u32) for name in ("magic", "version", "slots", "lanes")),
         ("size", u64), ("memory_total", u64), ("device", ctypes.c_char * 64), ("rules", Rules),
-        *((name, u64) for name in ("rules_epoch", "turn", "fair_ns")),
-        ("top", u32), ("padding", ctypes.c_char * 60),
+        *((name, u64) for name in ("rules_epoch", "turn", "fair_ns", "best_effort")),
+        ("top", u32), ("padding", ctypes.c_char * 52),
     ]  # fmt: skip
 
 
@@ -175,6 +185,10 @@ def _declare(found: ctypes.CDLL) -> None:
         "shoal_gate_owner": (u64, (pointer,)),
         "shoal_gate_open_lane": (u32, (pointer,)),
         "shoal_gate_close_lane": (None, (pointer, u32)),
+        "shoal_gate_of": (pointer, (text,)),
+        "shoal_gate_beside": (flag, (pointer,)),
+        "shoal_gate_pass": (None, (pointer,)),
+        "shoal_gate_pass_piece": (u32, (pointer, u32, u64)),
         "shoal_gate_submit": (u32, (pointer, u32)),
         "shoal_gate_acquire": (u32, (pointer, u32, u64)),
         "shoal_gate_release": (None, (pointer, u32, u32, u64)),

@@ -37,6 +37,12 @@ class Occupant:
     pieces: int
     violations: int
     shares: int
+    collectives: int
+    kernels: int
+    variants: int
+    """Of the kernels, those that can be launched in parts."""
+    parts: int
+    """Of the pieces, slices and launches by ticket."""
     waited_ns: dict[Verdict, int]
 
 
@@ -128,6 +134,10 @@ class Page:
                 pieces=slot.pieces,
                 violations=slot.violations,
                 shares=slot.shares,
+                collectives=slot.collectives,
+                kernels=slot.kernels,
+                variants=slot.variants,
+                parts=slot.parts,
                 waited_ns=dict(zip(list(Verdict)[Verdict.WAIT_BUSY :], slot.waited_ns, strict=True)),
             ))  # fmt: skip
         return found

@@ -24,7 +24,7 @@ class Class(IntEnum):
 class Verdict(IntEnum):
     GO = 0
     GO_SHARE = 1
-    """The minimum share or the longest wait lets it pass guaranteed work."""
+    """The minimum share, the longest wait or overdue work of its own lets it pass guaranteed work."""
     WAIT_BUSY = 2
     WAIT_GRACE = 3
     WAIT_BOUND = 4
@@ -83,6 +83,8 @@ class Tenant:
     outstanding_ns: int = 0
     running_ns: int = 0
     used_ns: int = 0
+    overdue_ns: int = 0
+    """Of the one that asks: by how much work of its own in other streams exceeds its prediction."""
     name: str = ""
 
 
@@ -178,7 +180,10 @@ def _reason(verdict: Verdict, own: Tenant, cause: Tenant, rules: Rules) -> str:
         case Verdict.GO:
             return "goes: guaranteed work is quiet"
         case Verdict.GO_SHARE:
-            return "goes: its minimum share or its longest wait is due, although guaranteed work is not quiet"
+            return (
+                "goes, although guaranteed work is not quiet: its minimum share or its longest wait is due, "
+                "or work of its own may wait for it"
+            )
         case Verdict.WAIT_BUSY:
             return f"waits: {other} has {cause.pending} launches on the device"
         case Verdict.WAIT_GRACE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,10 +60,33 @@ def page_path(device: str) -> Path:
 def open_page(device: str, rules: Rules | None = None, *, memory_bytes: int = 0) -> Page:
     """The page of a device, made if there is none yet. `rules` hold from then on for all that use it; None leaves those
     that it has. Raises Unavailable."""
-    page = Page.create(page_path(device), device=device, memory_total=memory_bytes, rules=rules)
+    path = page_path(device)
+    _remove_outdated(path)
+    page = Page.create(path, device=device, memory_total=memory_bytes, rules=rules)
     if rules is not None and page.rules() != rules:
         page.set_rules(rules)
     return page
+
+
+def _remove_outdated(path: Path) -> None:
+    """A page that another version of Shoal left, and that no process here maps; one in use is refused by `Page`."""
+    try:
+        with path.open("rb") as file:
+            magic, version = struct.unpack("<II", file.read(8))
+    except (OSError, struct.error):
+        return
+    if magic == native.PAGE_MAGIC and version != native.PAGE_VERSION and not _is_mapped(path):
+        path.unlink(missing_ok=True)
+
+
+def _is_mapped(path: Path) -> bool:
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            if any(line.endswith(f" {path}") for line in maps.read_text(errors="replace").splitlines()):
+                return True
+        except OSError:  # gone, or another user's, who cannot open a page in this folder
+            continue
+    return False
 
 
 def pages() -> list[Page]:

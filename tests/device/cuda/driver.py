@@ -7,8 +7,8 @@ import threading
 import time
 
 __all__ = [
-    "LEGACY", "PER_THREAD", "PTX", "Graph", "byref", "c", "check", "ctypes", "cu", "floats", "launch", "memory", "os",
-    "read", "say", "setup", "stream", "sys", "threading", "time", "words", "write",
+    "LEGACY", "PER_THREAD", "PTX", "Graph", "byref", "c", "check", "ctypes", "cu", "floats", "kernels", "launch",
+    "memory", "os", "read", "say", "setup", "stream", "sys", "threading", "time", "words", "write",
 ]  # fmt: skip
 
 byref = ctypes.byref
@@ -23,6 +23,10 @@ def kernels(*names):
         "axpy": [".u64 y", ".u64 x", ".f32 a", ".u32 n"],
         "blocks": [".u64 out"],
         "wait": [".u64 flag"],
+        "set": [".u64 flag"],
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL": [],
+        "_Z19ncclDevKernel_Reduceu": [],
+        "lessnccl": [],
         "nothing": [],
     }
     entries = []
@@ -47,6 +51,10 @@ PTX = kernels(
     "blocks_us100",
     "blocks_us1000",
     "wait",
+    "set",
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+    "_Z19ncclDevKernel_Reduceu",
+    "lessnccl",
     "nothing",
     "nothing_us50",
 )

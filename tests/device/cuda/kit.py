@@ -51,7 +51,7 @@ class Device:
             kept[f"SHOAL_{name.upper()}" if name.startswith("fake_") else f"SHOAL_DEVICE_{name.upper()}"] = value
         if cls is None:
             return kept
-        kept["SHOAL_DEVICE_PAGE"] = str(self.folder / "page")
+        kept.setdefault("SHOAL_DEVICE_PAGE", str(self.folder / "page"))
         kept["SHOAL_DEVICE_CLASS"] = cls
         return {**kept, **cuda.environment(kept, FAKE / "libcuda.so.1")}
 

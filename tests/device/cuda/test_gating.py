@@ -135,8 +135,8 @@ c.c_uint32.from_address(flag.value).value = 1
 check(cu.cuCtxSynchronize())
 say("done")
 """
-    with device.page(replace(EAGER, stuck_ns=300_000_000)):
-        assert device.run(program, "best-effort") == "done\n"
+    with device.page(replace(EAGER, stuck_ns=1 << 60)):
+        assert device.run(program, "best-effort", ways="slice") == "done\n"
 
 
 def test_large_copies_and_fills_on_the_device_wait_and_those_from_and_to_the_host_do_not(tmp_path: Path) -> None:
@@ -230,3 +230,30 @@ def test_a_kernel_by_ticket_is_charged_for_all_that_it_ran(tmp_path: Path) -> No
         (slot,) = [slot for slot in page.struct.slot if slot.owner & 0xFFFFFFFF == trains.pid]
         assert min(slot.ran_ns, slot.used_ns) > 60_000_000, "64 blocks of a millisecond"
         resume(trains)
+
+
+IDLES = """
+s = setup()
+out = memory(8 * 64)
+write(out, bytes(8 * 64))
+for _ in range(int(sys.argv[1])):
+    launch(s[sys.argv[2]], (8, 8), 32, out)
+check(cu.cuCtxSynchronize())
+say("idles")
+sys.stdin.readline()
+"""
+
+
+def test_a_program_that_idles_after_its_last_kernel_holds_no_other_up(tmp_path: Path) -> None:
+    """Its kernels ended on the device, and it never comes back to the gate."""
+    device = Device(tmp_path)
+    never = 1 << 60
+    for rules in (replace(EAGER, stuck_ns=never), replace(EAGER, stuck_ns=never, idle_ns=0, idle_bound_ns=2_000_000)):
+        with device.page(rules) as page:
+            for kernel in ("blocks_us100", "blocks_us1000"):
+                idle = device.start(IDLES, "best-effort", "3", "blocks_us100", ways="whole")
+                assert line_of(idle) == "idles\n"
+                slot = page.struct.slot[tenant(page, idle).slot]
+                assert slot.outstanding_ns > 0, "it shows what it has not collected yet"
+                assert finish(device.start(IDLES, "best-effort", "2", kernel, ways="whole")) == "idles\n"
+                resume(idle)

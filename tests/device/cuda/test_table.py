@@ -57,7 +57,7 @@ def test_a_function_is_hooked_in_all_its_versions_and_flavours_or_in_none() -> N
     # The functions of CUDA 2, for addresses of 32 bits: no program of 64 bits can use them.
     assert left == [
         "cuDeviceTotalMem", "cuMemAlloc", "cuMemAllocPitch", "cuMemFree", "cuMemGetInfo", "cuMemcpyDtoD",
-        "cuMemcpyDtoDAsync", "cuMemsetD16", "cuMemsetD32", "cuMemsetD8",
+        "cuMemcpyDtoDAsync", "cuMemcpyDtoH", "cuMemcpyDtoHAsync", "cuMemsetD16", "cuMemsetD32", "cuMemsetD8",
     ]  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def test_what_starts_work_and_what_takes_memory_is_hooked() -> None:
     work = {name for name in names if re.fullmatch(r"cu(Graph)?Launch\w*|cuMem(Alloc|Create)\w*", name)}
     # Nothing runs on the device, or the memory is the host's; or the function went with CUDA 13 and Fermi before it.
     assert work - hooked == {
-        "cuLaunchHostFunc", "cuMemAllocHost", "cuLaunch", "cuLaunchGrid", "cuLaunchGridAsync",
+        "cuMemAllocHost", "cuLaunch", "cuLaunchGrid", "cuLaunchGridAsync",
         "cuLaunchCooperativeKernelMultiDevice",
     }  # fmt: skip
 
@@ -84,8 +84,9 @@ def test_the_shim_exports_the_driver_s_names_and_nothing_else() -> None:
 
 
 @needs_fake
-def test_the_library_path_has_the_shim_alone() -> None:
-    assert [path.name for path in cuda.FOLDER.iterdir()] == [cuda.LIBRARY]
+def test_the_library_path_has_the_shim_under_both_of_its_names_and_nothing_else() -> None:
+    assert sorted(path.name for path in cuda.FOLDER.iterdir()) == ["libcuda.so", cuda.LIBRARY]
+    assert {one for one in exports(cuda.FOLDER / "libcuda.so") if not one.startswith("_")} == set()
 
 
 @needs_fake

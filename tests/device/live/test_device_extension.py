@@ -109,6 +109,16 @@ async def test_without_isolation_nothing_is_offered_unless_told(
     await world.kill()
 
 
+async def test_a_small_share_is_never_all_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> None:
+    world = await world_with(tmp_path, monkeypatch, seen, context_gib=2)
+    await world.plane.put_tenant("ada", actor="admin")
+    await world.plane.submit(shared("best-effort", memory="1GiB"), tenant="ada", actor="ada")
+    await world.until(lambda: bool(seen.gangs))
+    (gang,) = seen.gangs.values()
+    assert (gang.device_memory_bytes, gang.ranks[0].env["SHOAL_DEVICE_MEMORY"]) == (GIB, str(GIB // 2))
+    await world.kill()
+
+
 async def test_each_process_of_a_share_is_given_its_seat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: Seen
 ) -> None:
@@ -122,7 +132,7 @@ async def test_each_process_of_a_share_is_given_its_seat(
     given = gang.ranks[0].env
     assert (gang.share, gang.device_memory_bytes) == ("best-effort", 10 * GIB)
     assert given["SHOAL_DEVICE_CLASS"] == "best-effort"
-    assert given["SHOAL_DEVICE_MEMORY"] == str(10 * GIB)
+    assert given["SHOAL_DEVICE_MEMORY"] == str(10 * GIB - 3 * GIB // 4), "a share holds the context, too"
     assert given["SHOAL_DEVICE_WEIGHT"] == "250"
     assert given["SHOAL_DEVICE_NAME"] == f"{job.id}.0"
     assert given["OPENCL_LAYERS"] == "ours"

@@ -240,3 +240,42 @@ def test_a_refused_entry_stays_and_has_no_variant() -> None:
     assert isinstance(slice_, Refusal)
     assert (slice_.cause, ticket) == (Cause.NAME_TAKEN, "l__shoal_ticket")
     assert [entry.name for entry in parse(done.text).entries] == ["k", "l", "l__shoal_slice", "l__shoal_ticket"]
+
+
+BACKOFF = """
+.func backoff() {{ {inner} ret; }}
+.func around() {{ call backoff, (); ret; }}
+.func (.reg .b32 v) look(.reg .b64 a) {{ ld.global.u32 v, [a]; ret; }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("inner", "body", "cause"),
+    [
+        ("membar.gl;", "l: ld.global.u32 r, [a]; call backoff, (); setp.eq.u32 p, r, 0; @p bra l; ret;", W),
+        ("membar.gl;", "l: ld.global.u32 r, [a]; call around, (); setp.eq.u32 p, r, 0; @p bra l; ret;", W),
+        ("nanosleep.u32 9;", "l: ld.global.u32 r, [a]; call around, (); setp.eq.u32 p, r, 0; @p bra l; ret;", W),
+        ("membar.gl;", "l: call (r), look, (a); call backoff, (); setp.eq.u32 p, r, 0; @p bra l; ret;", W),
+        ("", "l: call (r), look, (a); membar.gl; setp.eq.u32 p, r, 0; @p bra l; ret;", W),
+        ("membar.cta;", "l: ld.global.u32 r, [a]; call around, (); setp.eq.u32 p, r, 0; @p bra l; ret;", None),
+        ("", "l: call (r), look, (a); call backoff, (); setp.eq.u32 p, r, 0; @p bra l; ret;", None),
+        ("membar.gl;", "call backoff, (); l: ld.global.u32 r, [a]; setp.eq.u32 p, r, 0; @p bra l; ret;", None),
+    ],
+)
+def test_a_fence_in_a_called_function_counts(inner: str, body: str, cause: Cause | None) -> None:
+    found = refusal(body, head=BACKOFF.format(inner=inner))
+    assert (found and found.cause) == cause, found
+
+
+@pytest.mark.parametrize(
+    ("copy", "cause"),
+    [
+        ("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [s], [a, {x, y}], [b];", W),
+        ("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [s], [a], 16, [b];", W),
+        ("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [a, {x, y}], [s];", None),
+        ("cp.async.bulk.global.shared::cta.bulk_group [a], [s], 16;", None),
+    ],
+)
+def test_a_copy_reads_what_stands_last(copy: str, cause: Cause | None) -> None:
+    found = refusal(f"l: {copy} fence.sc.gpu; ld.shared.u32 r, [s]; setp.eq.u32 p, r, 0; @p bra l; ret;")
+    assert (found and found.cause) == cause, found

@@ -69,8 +69,13 @@ def _conflicts_of_share(values: dict[str, Any], usual: PriorityClass) -> list[Co
     if count == 0:
         found.append(((*path, "share"), "there is no accelerator to share", "ask for one"))
     elif isinstance(count, int) and count > 1:
-        hint = "`count: 1` and more ranks, or whole accelerators: leave out `share`"
+        hint = "`count: 1`, or whole accelerators: leave out `share`"
         found.append(((*path, "count"), "a rank shares one accelerator", hint))
+    if share == Share.BEST_EFFORT and (ranks := values.get("ranks", 1)) != 1:
+        # A rank's collective stays on its device until the last rank's has begun, which may wait at another gate.
+        many = ranks if isinstance(ranks, int) else "several"
+        what = f"{many} ranks that wait for each other cannot be kept from holding up others on their devices"
+        found.append(((*path, "share"), what, "ask for one rank, or whole accelerators: leave out `share`"))
     if values.get("priority_class", usual) != share:
         what = f"a {share} share is for {share} work"
         found.append(((*path, "share"), what, f"write `priority_class: {share}`, or share it otherwise"))

@@ -184,13 +184,22 @@ def _living(page: Page) -> list[tuple[Occupant, Tenant]]:
     return [(one, tenants[one.slot]) for one in page.occupants() if tenants[one.slot].cls is not Class.FREE]
 
 
-def _document() -> list[dict[str, Any]]:
-    found = []
+def _document(proc: Path = Path("/proc")) -> list[dict[str, Any]]:
+    """Of each device: its programs, and the processes that use it without a seat."""
+    from shoal.device.unseated import unseated
+
+    found: dict[str, dict[str, Any]] = {}
     for page in _pages():
         with page:
             programs = [_program(one) for one, _ in _living(page)]
-            found.append({"device": page.device, "memory_bytes": page.memory_total, "programs": programs})
-    return found
+            found[page.device] = {"device": page.device, "memory_bytes": page.memory_total, "programs": programs}
+    for each in found.values():
+        each["unseated"] = []
+    seated = [one["pid"] for each in found.values() for one in each["programs"]]
+    for other in unseated(seated, proc):
+        empty = {"device": other.device, "memory_bytes": 0, "programs": [], "unseated": []}
+        found.setdefault(other.device, empty)["unseated"].append({"name": other.name, "pid": other.pid})
+    return list(found.values())
 
 
 def _program(one: Occupant) -> dict[str, Any]:
@@ -198,6 +207,7 @@ def _program(one: Occupant) -> dict[str, Any]:
     return {
         "name": one.name, "pid": one.pid, "class": one.cls.name.lower().replace("_", "-"), "weight": one.weight,
         "launches": one.launches, "pieces": one.pieces, "violations": one.violations, "passed": one.shares,
+        "collectives": one.collectives, "kernels": one.kernels, "variants": one.variants, "parts": one.parts,
         "memory_bytes": one.memory_used, "memory_quota": one.memory_quota, "pending": one.pending,
         "waiting": one.waiting, "waited_s": waited,
     }  # fmt: skip
@@ -221,21 +231,22 @@ def _told(name: str | None) -> list[dict[str, Any]]:
     return told
 
 
-def _table() -> Table:
+def _table(proc: Path = Path("/proc")) -> Table:
     from shoal.base.console import output
 
     rows: list[list[Any]] = []
-    for each in _document():
-        for one in each["programs"] or [None]:
-            if one is None:
-                rows.append([each["device"], "-", "", "", "", "", "", ""])
-                continue
+    for each in _document(proc):
+        if not each["programs"] and not each["unseated"]:
+            rows.append([each["device"], "-", "", "", "", "", "", ""])
+        for one in each["programs"]:
             waited = " ".join(f"{name} {seconds:.1f}" for name, seconds in one["waited_s"].items() if seconds >= 0.05)
             state = "waits" if one["waiting"] else "on it" if one["pending"] else "quiet"
             rows.append([
                 each["device"], f"{one['name']} ({one['pid']})", one["class"], state, one["launches"],
                 one["pieces"] or "-", one["violations"] or "-", waited or "-",
             ])  # fmt: skip
+        for one in each["unseated"]:
+            rows.append([each["device"], f"{one['name']} ({one['pid']})", "no seat", "not gated", "", "", "", ""])
     columns = ["device", "program", "class", "now", "launches", "pieces", "over the bound", "waited s"]
     return output.table(columns, rows)
 

@@ -134,10 +134,16 @@ class Devices(Extension):
             job.job.priority_class,
             seats.rank_name(job.job.id, rank.rank),
             weight=max(1, round(tenant.weight * 100)) if tenant is not None else 100,
-            memory_bytes=gang.device_memory_bytes,
+            memory_bytes=self._quota(gang, rank, device),
         )
         self._page(device)
         return replace(rank, env={**rank.env, **seats.environment(seat, {**gang.env, **rank.env})})
+
+    def _quota(self, gang: Gang, rank: RankSpec, device: str) -> int:
+        """What the process may allocate of its share: drivers take memory for contexts and code that no program asked
+        for, and shares that add up to the device must hold that too."""
+        kept = round(self._settings.context_gib * 2**30) if self._type_of(rank.node, device) != CPU_SLOT else 0
+        return gang.device_memory_bytes - min(kept, gang.device_memory_bytes // 2)
 
     def _type_of(self, node: str, device: str) -> str:
         """Empty for a device that is gone meanwhile: the engine refuses the launch."""

@@ -21,6 +21,10 @@ class DeviceSettings(Section):
         None, description="accelerator types to share [every accelerator, and no CPU slot]"
     )
     best_effort_seats: int = Field(4, ge=1, le=32, description="best-effort jobs on one device")
+    context_gib: float = Field(
+        0.75, ge=0, le=16,
+        description="GiB of each share's device memory that are kept for contexts, code and pools; at most half of it",
+    )  # fmt: skip
     isolation: Literal["required", "none"] = Field(
         "required",
         description="none: share devices also where nothing keeps best-effort work from slowing down guaranteed work",

@@ -162,22 +162,30 @@ class Examination:
     def _waits(self, name: str) -> Refusal | None:
         flow = self._flow(name)
         for loop in flow.loops():
+            called = [_callee(flow.instructions[at]) for at in loop if flow.instructions[at].opcode == "call"]
+            fenced = any(_is_fence(flow.instructions[at]) for at in loop) or any(map(self._fences, called))
             for at in loop:
                 instruction = flow.instructions[at]
-                if instruction.opcode == "call" and self._looks_outside(_callee(instruction)):
+                if instruction.opcode == "call" and self._looks_outside(_callee(instruction), fenced):
                     detail = f"a loop calls {_callee(instruction)}, which reads what other blocks write"
                     return Refusal(Cause.WAITS, detail, instruction.line)
-            if (refusal := _loop_waits(flow, loop)) is not None:
+            if (refusal := _loop_waits(flow, loop, fenced)) is not None:
                 return refusal
         return None
 
-    def _looks_outside(self, name: str) -> bool:
+    def _fences(self, name: str) -> bool:
+        """Whether a device function has a fence, or calls one that has."""
         if name not in self._functions:
             return False
-        instructions = self._flow(name).instructions
-        fenced = any(map(_is_fence, instructions))
-        return any(_observes(instruction, fenced) for instruction in instructions) or any(
-            self._looks_outside(_callee(call)) for call in self._calls(name)
+        called = (_callee(call) for call in self._calls(name))
+        return any(map(_is_fence, self._flow(name).instructions)) or any(map(self._fences, called))
+
+    def _looks_outside(self, name: str, fenced: bool) -> bool:
+        """`fenced`: there is a fence in the loop that calls it, or in anything that the loop calls."""
+        if name not in self._functions:
+            return False
+        return any(_observes(instruction, fenced) for instruction in self._flow(name).instructions) or any(
+            self._looks_outside(_callee(call), fenced) for call in self._calls(name)
         )
 
 
@@ -233,12 +241,19 @@ def _observes(instruction: Instruction, fenced: bool) -> bool:
     without, a program may not rely on seeing anything."""
     words = frozenset(instruction.modifiers)
     if instruction.opcode == "cp":
-        return fenced and "global" in words
+        return fenced and _copies_from_global(instruction)
     if words & _OWN_SPACES:
         return False
     if instruction.opcode == "ld":
         return bool(words & _UNCACHED) or (fenced and "nc" not in words)
     return instruction.opcode == "atom"
+
+
+def _copies_from_global(instruction: Instruction) -> bool:
+    """The target's space stands first: a copy from shared to global memory is a store."""
+    spaces = [word.partition("::")[0] for word in instruction.modifiers]
+    spaces = [word for word in spaces if word in ("global", "shared")]
+    return bool(spaces) and spaces[-1] == "global"
 
 
 def _reads_memory(instruction: Instruction) -> bool:
@@ -249,14 +264,13 @@ def _reads_memory(instruction: Instruction) -> bool:
 _STORES = frozenset({"st", "red", "atom", "stmatrix", "mbarrier", "cp"})
 
 
-def _loop_waits(flow: Flow, loop: frozenset[int]) -> Refusal | None:
+def _loop_waits(flow: Flow, loop: frozenset[int], fenced: bool) -> Refusal | None:
     """Whether the way out of a loop may depend on other blocks.
 
     What the loop observes taints what is computed from it. A tainted branch is a wait, save the retry of a
     compare-and-swap: that one ends as soon as no other thread was faster.
     """
     body = [flow.instructions[at] for at in sorted(loop)]
-    fenced = any(map(_is_fence, body))
     observing = [instruction for instruction in body if _observes(instruction, fenced)]
     if not observing:
         return None
