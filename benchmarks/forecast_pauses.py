@@ -6,8 +6,8 @@ Jobs of 2,000 steps of 0.1 s with a spread of 5 % (normal), which pause every so
 evaluations do; lengths of pauses have a spread of 10 %. The finish time is asked for when 25, 50 and 75 % of the steps
 are reported. `aligned` pauses come at multiples, before the step's report; `shifted` ones begin at a step drawn
 evenly from the first period; `coarse` reports come once a second, as the server reads them; `told` jobs report a
-checkpoint at the end of each pause; `irregular` pauses come with the same chance in each step. A job that has not paused
-yet has a finish time without pauses: such answers are not counted in a row, and their number is the last one.
+checkpoint at the end of each pause; `irregular` pauses come with the same chance in each step. A job that has not
+paused yet has a finish time without pauses: such answers are not counted in a row, and their number is the last one.
 """
 
 from __future__ import annotations
