@@ -79,7 +79,7 @@ def test_a_plan_knows_the_whole_history(tmp_path: Path) -> None:
         why = json.loads(call("explain", *words[1:]))
         assert why[0]["facts"] == planned["facts"]
     assert expected["us-east-1a"] < expected["us-east-1c"]
-    assert expected["us-east-1a"] == pytest.approx(6.17, abs=0.1)
+    assert expected["us-east-1a"] == pytest.approx(6.17, abs=0.15)
 
 
 def test_a_plan_of_months_says_its_error(traces: Path) -> None:

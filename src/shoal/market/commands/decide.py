@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shoal.market.ticks import Market
 
 _JOB, _PRICES = "Job", "Prices"
-_REPLAYED_TICKS = 24_000
+_REPLAYED_TICKS = 6_000
 """Replays of long jobs are fewer, so that all of them are done in seconds."""
 WorkOption = Annotated[float, typer.Option("--work", min=0.01, help="Hours of work at speed 1.", rich_help_panel=_JOB)]
 DeadlineOption = Annotated[float, typer.Option("--deadline", min=0.01, help="Hours.", rich_help_panel=_JOB)]
@@ -202,9 +202,10 @@ def _replayed(context: CommandContext, market: Market, given: dict[str, Any]) ->
         return None
     others, found = _prior(context, given), []
     number = max(1, min(given["replays"], _REPLAYED_TICKS // market.deadline))
+    again = max(48, market.deadline // 3)
     for at in starts_of(market, number, given["seed"]):
         known = prior_of(_around(market, at))
-        found.append(run(market.window(at), Markov(known if others is None else known + others)))
+        found.append(run(market.window(at), Markov(known if others is None else known + others, again=again)))
     low, middle, high = (float(one) for one in np.quantile([one.usd for one in found], (0.1, 0.5, 0.9)))
     ticks = market.needed(market.work, None, 0)
     return {

@@ -10,7 +10,7 @@ from shoal.market.history import Floats
 from shoal.market.policy.beliefs import COUNT, Rates
 from shoal.market.policy.plan import DEMAND, SPOT, WAIT, Plan, Terms, transitions
 
-_LEVELS, _STEPS = 600, 2016
+_LEVELS, _STEPS = 400, 2016
 """Work and time beyond these many points are planned in longer steps."""
 _LEAST_ERROR = 0.01
 

@@ -15,6 +15,8 @@ from shoal.market.ticks import Bools, Market
 _WORDS = ("wait", "spot", "on demand")
 _EQUAL = 1e-3
 """Costs within this part of the least are equal: then the job goes on, or begins, before it waits."""
+_SELDOM = 200
+"""After so many ticks a zone's rates are learned anew every second tick, after twice as many every third."""
 
 
 class Markov:
@@ -28,7 +30,7 @@ class Markov:
         self._prior, self._again = (prior or _COMMON).weighed(worth), again
         self._plan: Plan | None = None
         self._made, self._terms = -1, Terms((0.0, 0.0), (0.0, 0.0), (0.0, 0.0), 0, 0.0)
-        self._looked, self._lives = -1, dict[int, float]()
+        self._looked, self._lives = -1, dict[int, Floats]()
 
     def decide(self, view: View) -> Decision:
         market, spot = view.market, self._spot(view)
@@ -74,13 +76,11 @@ class Markov:
 
     def _lasting(self, view: View, j: int) -> float:
         """Ticks that this zone's capacity can be expected to stay."""
-        if view.tick != self._looked:
+        if not 0 <= view.tick - self._looked <= view.tick // _SELDOM:
             self._looked, self._lives = view.tick, {}
         if j not in self._lives:
-            seen = view.seen[:, j : j + 1]
-            rates = self._prior + learn(seen, view.market.tick_s)
-            self._lives[j] = float(lives(rates, view.market.tick_s)[class_of(_age(seen[:, 0]), view.market.tick_s)])
-        return self._lives[j]
+            self._lives[j] = lives(self._prior + learn(view.seen[:, j : j + 1], view.market.tick_s), view.market.tick_s)
+        return float(self._lives[j][class_of(_age(view.seen[:, j]), view.market.tick_s)])
 
     def _planned(self, view: View, quoted: int) -> Plan:
         market = view.market
