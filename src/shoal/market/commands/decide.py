@@ -86,6 +86,8 @@ def simulate(
     given = locals()
     market, prior = _market(context, given), _prior(context, given)
     _check_possible(market, given)
+    if not math.isfinite(start):
+        raise Invalid(f"{start:g} h after the beginning is no time", where="--start", hint="a number of hours is meant")
     window = market.window(int(start * 3600 / tick))
     outcome, best = run(window, policy_named(policy, prior)), optimum(window)
     if plot is not None:
@@ -257,6 +259,10 @@ def _market(context: CommandContext, given: dict[str, Any]) -> Market:
         given["state_gb"], given["data_gb"], given["data_home"],
     )  # fmt: skip
     speeds = given["speeds"]
+    for offer, track in found.tracks.items():
+        had = track.availability
+        if had is not None and int(had.counts.max()) < job.nodes and not context.json:
+            context.note(f"note: {offer.name} never had {job.nodes} at once: it serves no gang of this size")
     market = cut(
         found, job, tick_s=given["tick"], on_demand_usd=given["on_demand"], spot_usd=given["spot_price"],
         speeds=None if speeds is None else read_speeds(speeds),
