@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -98,3 +99,80 @@ def test_intervals_hold_for_independent_noise() -> None:
         assert left is not None
         held += left.low <= sum(seconds[20:]) <= left.high
     assert held / 300 >= 0.85
+
+
+PAUSES = [(50, 0.5), (100, 1.0), (200, 2.0), (400, 2.0), (400, 10.0), (500, 20.0)]
+
+
+def pausing(draw: random.Random, every: int, pause_s: float, *, told: bool = False) -> Iterator[tuple[Track, float]]:
+    """A job of 2,000 steps of 0.1 s that pauses, at 25, 50 and 75 % of its steps, and the seconds that it has left."""
+    ends, at = [], 0.0
+    for step in range(1, 2001):
+        at += 0.1 * draw.gauss(1.0, 0.05)
+        at += 0.0 if step % every else pause_s * draw.gauss(1.0, 0.1)
+        ends.append(at)
+    found, saved_at = Track(), None
+    for step, one in enumerate(ends, start=1):
+        saved_at = one if told and step % every == 0 else saved_at
+        found.observe(one, step, saved_at)
+        if step in (500, 1000, 1500):
+            yield found, at - one
+
+
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize(("every", "pause_s"), PAUSES)
+def test_intervals_hold_for_jobs_that_pause(every: int, pause_s: float, told: bool) -> None:
+    draw = random.Random(7)
+    held = [[False] * 20 for _ in range(3)]
+    errors = [[0.0] * 20 for _ in range(3)]
+    for number in range(20):
+        for at, (found, truth) in enumerate(pausing(draw, every, pause_s, told=told)):
+            left = found.remaining(2000)
+            assert left is not None
+            held[at][number] = left.low <= truth <= left.high
+            errors[at][number] = left.median / truth - 1
+    assert min(sum(one) for one in held) >= 0.85 * 20
+    assert all(abs(sum(one)) / 20 < 0.1 for one in errors)
+
+
+def test_pauses_that_come_by_chance_have_intervals_that_hold() -> None:
+    draw, held = random.Random(3), 0
+    for _ in range(100):
+        seconds = [0.1 * draw.gauss(1.0, 0.05) + 4.0 * (draw.random() < 0.01) for _ in range(1200)]
+        left = track(seconds[:600], steps=1).remaining(1200)
+        assert left is not None
+        held += left.low <= sum(seconds[600:]) <= left.high
+    assert 80 <= held <= 97
+
+
+def test_the_answer_says_which_pauses_it_counts_on() -> None:
+    left = track([1.0] * 20 + [5.0] + [1.0] * 9 + [5.0] + [1.0] * 9).remaining(1000)
+    assert left is not None
+    assert left.source == "measured over 400 steps of this job, with 2 pauses of 4 s on average"
+
+
+def test_a_short_pause_counts_when_a_checkpoint_was_reported() -> None:
+    quiet, told = Track(), Track()
+    for step in range(1, 101):
+        at = step + 0.3 * (step // 25)
+        quiet.observe(at, step)
+        told.observe(at, step, at if step % 25 == 0 else None)
+    assert quiet.pauses.ahead(100, 100) is None
+    ahead = told.pauses.ahead(100, 100)
+    assert ahead is not None
+    assert (ahead.seen, ahead.length_s) == (4, pytest.approx(0.3))
+    assert ahead.seconds == pytest.approx(4 * 0.3, rel=0.01)
+
+
+def test_a_job_that_became_slower_is_not_one_that_pauses_at_each_step() -> None:
+    found = track([1.0] * 30 + [3.0] * 30)
+    ahead = found.pauses.ahead(600, 100)
+    assert ahead is not None
+    assert ahead.seen == 1
+
+
+def test_a_restart_forgets_the_pauses() -> None:
+    found = track([1.0] * 30 + [9.0] + [1.0] * 5)
+    assert found.pauses.seconds == pytest.approx(8.0)
+    found.observe(100.0, 10)
+    assert found.pauses.seconds == 0.0

@@ -37,6 +37,19 @@ def fitted(count: int = 12) -> StepTime:
 
 
 class TestStepTime:
+    def test_an_interval_widens_far_from_all_that_was_measured(self) -> None:
+        draw = random.Random(3)
+        by_model = {str(n): (one, [true_seconds(one) * draw.uniform(0.9, 1.1)]) for n, one in enumerate(networks(12))}
+        model = StepTime.fit({"k80": by_model})
+        read = StepTime.from_json(json.loads(json.dumps(model.as_json())))
+        widths = []
+        for features in (networks(12)[0], Features(2e11, 3e8, 300), Features(2e15, 7e10, 300)):
+            found = model.predict(features, "k80")
+            assert found is not None
+            assert read.predict(features, "k80") == found
+            widths.append(math.log(found.high / found.low))
+        assert widths[0] < 0.6 * widths[1] < 0.3 * widths[2]
+
     def test_it_finds_the_sum_that_made_the_data(self) -> None:
         for one in networks(20, seed=7):
             found = fitted().predict(one, "k80")

@@ -66,6 +66,30 @@ def test_simulate_compare_plan_and_explain(traces: Path) -> None:
     assert why[0]["text"]
 
 
+def test_a_plan_knows_the_whole_history(tmp_path: Path) -> None:
+    expected = {}
+    for zone, counts in (("us-east-1a", [1] * 400), ("us-east-1c", [int(t % 8 > 3) for t in range(400)])):
+        name = f"availability_1-node_aws-02-15-2023_{zone}_v100_1.json"
+        (tmp_path / name).write_text(json.dumps({"metadata": {"gap_seconds": 600}, "data": counts}))
+        words = ["plan", tmp_path / name, *JOB, "--spot-price", 1, "--deadline", 9, "--json"]
+        planned = json.loads(call(*words))
+        expected[zone] = planned["facts"]["spot"]
+        assert planned["offer"] == f"aws/{zone}/v100-x1"
+        assert expected[zone] == pytest.approx(planned["replayed"]["usd"]["p50"], rel=0.25)
+        why = json.loads(call("explain", *words[1:]))
+        assert why[0]["facts"] == planned["facts"]
+    assert expected["us-east-1a"] < expected["us-east-1c"]
+    assert expected["us-east-1a"] == pytest.approx(6.17, abs=0.15)
+
+
+def test_a_plan_of_months_says_its_error(traces: Path) -> None:
+    words = [traces, "--work", 5000, "--on-demand", 3, "--spot-price", 1, "--deadline", 7000]
+    planned = json.loads(call("plan", *words, "--json"))
+    assert planned["facts"]["error"] >= 0.01
+    assert planned["facts"]["step_h"] > 1
+    assert planned["replayed"] is None
+
+
 def test_launches_fail_and_speeds_differ(traces: Path) -> None:
     words = ["simulate", traces, *JOB, "--spot-price", 1, "--deadline", 9, "--json"]
     failing = json.loads(call(*words, "--refused", 0.5, "--retries", 2))
@@ -96,7 +120,7 @@ def test_tariffs_say_what_was_not_verified() -> None:
         (["explain", *JOB, "--deadline", "6", "--spot-price", "1"], "the fastest offer needs 6.2 h"),
         (["compare", *JOB, "--deadlines", "0.5", "--spot-price", "1"], "no schedule ends"),
         (["compare", *JOB, "--deadlines", "x", "--spot-price", "1"], "numbers separated by commas"),
-        (["simulate", *JOB, "--deadline", "9", "--spot-price", "1", "--speeds", "no.json"], "numbers by accelerator"),
+        (["simulate", *JOB, "--deadline", "9", "--spot-price", "1", "--speeds", "no.json"], "cannot be read"),
         (["offers"], "has no prices"),
         (["history", "--region", "nowhere"], "no offer is left"),
     ],

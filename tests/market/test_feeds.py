@@ -100,3 +100,11 @@ def test_availability_of_a_tick_is_that_of_all_its_samples(counts: list[int], sa
         for low in range(0, len(counts) + 2 * samples, samples)
     ][: len(edges) - 1]
     assert trace.up(edges, need).tolist() == expected
+
+
+def test_the_provider_of_a_catalogue_is_its_folder(tmp_path: Path) -> None:
+    columns = "InstanceType,AcceleratorName,AcceleratorCount,Price,SpotPrice,Region"
+    for provider in ("aws", "lambda"):
+        (path := tmp_path / provider / "vms.csv").parent.mkdir()
+        path.write_text(f"{columns}\nx,V100,8,30,9,r\n")
+        assert {offer.provider for offer in read(path).tracks} == {provider}

@@ -12,7 +12,7 @@ from shoal.forecast import Exposure, HourlyLifetimes
 from shoal.market.forecasts import from_lifetimes, speeds_by_kind
 from shoal.market.history import Offer
 from shoal.market.policy.beliefs import COUNT
-from shoal.market.policy.markov import lives
+from shoal.market.policy.plan import lives
 from shoal.market.tables import TARIFFS, egress_usd_per_gb, storage_usd, tariff
 
 

@@ -16,8 +16,10 @@ from shoal.market.history import Availability, History, Offer, Track
 from shoal.market.optimum import optimum
 from shoal.market.policy.baselines import Ross
 from shoal.market.policy.beliefs import COUNT, Rates, age_of, learn
-from shoal.market.policy.markov import Markov, Plan, Terms, prior_of, transitions
+from shoal.market.policy.coarse import CoarsePlan, plan_for
+from shoal.market.policy.markov import Markov, prior_of
 from shoal.market.policy.names import NAMES, policy_named
+from shoal.market.policy.plan import Plan, Terms, transitions
 from shoal.market.policy.view import Decision, dearer, safe
 from shoal.market.simulate import simulate, view_at
 from shoal.market.ticks import Job, Market, cut
@@ -155,6 +157,46 @@ def test_a_plan_costs_what_a_sure_market_costs() -> None:
     away = plan.choices(12, COUNT - 1, 0, 10.0, (1.0, 3.0))
     assert np.isinf(away[1])
     assert away.argmin() == 2
+
+
+COMMON = Rates(np.full((2, COUNT), 50.0), np.array([[5.0, 3.0, 2.0, 1.0, 0.5]] * 2))
+
+
+@pytest.mark.parametrize(("launch", "lost", "demand"), [(1, 0.0, 3.0), (1, 2.0, 3.0), (3, 1.0, 1.5), (0, 0.0, 3.0)])
+@pytest.mark.parametrize("each", [2, 3, 8])
+def test_longer_steps_err_by_no_more_than_they_say(launch: int, lost: float, demand: float, each: int) -> None:
+    terms = Terms((1.0, demand), (1.0, 1.0), (0.1, 0.0), launch, lost)
+    fine = Plan(terms, COMMON, 96.0, 130, 600.0).expected(130, 96.0)
+    coarse = CoarsePlan(terms, COMMON, 96.0, 130, 600.0, each)
+    assert np.abs(coarse.expected(130, 96.0) / fine - 1).max() <= coarse.error
+
+
+def test_a_step_of_one_tick_costs_what_the_fine_plan_costs() -> None:
+    terms = Terms((1.0, 3.0), (1.0, 1.0), (0.1, 0.2), 2, 0.5)
+    rates = replace(COMMON, moves=3.0, together=50.0)
+    fine, one = Plan(terms, rates, 30.0, 60, 600.0), CoarsePlan(terms, rates, 30.0, 60, 600.0, 1)
+    assert one.expected(60, 30.0)[COUNT:] == pytest.approx(fine.expected(60, 30.0)[COUNT:], rel=0.02)
+
+
+def test_a_plan_of_months_is_small_and_says_how_exact_it_is() -> None:
+    terms = Terms((1.0, 3.0), (1.0, 1.0), (0.0, 0.0), 1, 0.0)
+    plan = plan_for(terms, COMMON, 30_000.0, 42_000, 600.0)
+    assert sum(layer.nbytes for layer in plan.cost) < 2e8
+    assert 0.01 <= plan.error < 0.15
+    assert 30_000 < plan.expected(42_000, 30_000.0).min() < plan.expected(42_000, 30_000.0).max() < 90_000
+    market = replace(market_of([[True]] * 2, work=30_000, deadline=42_000), usd=np.array([[1.0, 3.0]] * 2))
+    decision = Markov().decide(view_at(market, 0, 30_000.0, None, 0, 0))
+    assert decision.offer == 0
+    assert "planned in steps of" in decision.reason.text
+    assert decision.reason.facts["error"] == pytest.approx(plan.error, rel=0.5)
+
+
+def test_of_equal_costs_the_job_works() -> None:
+    always = Rates(np.full((2, COUNT), 1e9), np.zeros((2, COUNT)))
+    market = market_of([[True]] * 60, work=20, deadline=60)
+    assert Markov(always).decide(view_at(market, 0, 20.0, None, 0, 0)).offer == 0
+    dear = replace(market, usd=market.usd[:, ::-1])
+    assert Markov(always).decide(view_at(dear, 0, 20.0, None, 0, 0)).offer == 1
 
 
 def test_the_markov_decision_says_why_and_a_dearer_price_changes_it() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from shoal.core import Estimate
+from shoal.forecast.pauses import Ahead, Pauses
 
 LEVEL = 0.9
 _MOST = 64
@@ -28,23 +29,30 @@ seed. Runs on P100 and another seed test it."""
 @dataclass
 class Track:
     """Reported (time, step) at about equal distances, at most 65 of them; the last one is the newest report,
-    wherever it lies."""
+    wherever it lies. Pauses are left out of these times and counted apart; `at` is the time of the newest report."""
 
+    at: float = 0.0
     points: list[tuple[float, int]] = field(default_factory=list)
+    pauses: Pauses = field(default_factory=Pauses)
     _apart: int = 0
     """Steps between two points, at least; grows when there are too many."""
 
-    def observe(self, at: float, step: int) -> None:
-        """Take in a report. A step behind the last one is a restart from a checkpoint, and what was before does not
-        count."""
+    def observe(self, at: float, step: int, saved_at: float | None = None) -> None:
+        """Take in a report, and when the newest reported checkpoint was complete. A step behind the last one is a
+        restart from a checkpoint, and what was before does not count."""
         points = self.points
         if points:
-            last_at, last = points[-1]
+            last = points[-1][1]
             if step < last:
                 points.clear()
-                self._apart = 0
-            elif step == last or at <= last_at:
+                self._apart, self.pauses = 0, Pauses()
+            elif step == last or at <= self.at:
                 return
+            else:
+                saved = saved_at is not None and self.at < saved_at <= at
+                self.pauses.observe(step, step - last, at - self.at, saved=saved)
+        self.at = at
+        at -= self.pauses.seconds
         if self._partial():
             points[-1] = (at, step)
         else:
@@ -72,7 +80,23 @@ class Track:
         ahead = min(_FARTHEST, max(1.0, left / ((last - first) / len(logs))))
         width = _STUDENT[len(logs) - 1] * max(_QUIET, spread * math.sqrt(1 / len(logs) + 1 / ahead))
         source = f"measured over {last - first} steps of this job"
-        return Estimate(seconds, seconds * math.exp(-width), seconds * math.exp(width), LEVEL, source)
+        steady = Estimate(seconds, seconds * math.exp(-width), seconds * math.exp(width), LEVEL, source)
+        paused = self.pauses.ahead(self.points[-1][1], left)
+        return steady if paused is None else _with_pauses(steady, paused)
+
+
+_NORMAL = 1.645
+
+
+def _with_pauses(steady: Estimate, paused: Ahead) -> Estimate:
+    """Both errors are independent: their squares add up. No less is left than where no pause comes any more."""
+    wide = _NORMAL * paused.deviation
+    median = steady.median + paused.seconds
+    low = max(steady.low, median - math.hypot(steady.median - steady.low, wide))
+    high = median + math.hypot(steady.high - steady.median, wide)
+    pauses = "a pause" if paused.seen == 1 else f"{paused.seen} pauses"
+    source = f"{steady.source}, with {pauses} of {paused.length_s:.2g} s on average"
+    return Estimate(median, low, high, steady.level, source)
 
 
 _EQUAL = 1e-9

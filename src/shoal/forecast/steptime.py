@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from itertools import product
 from statistics import fmean
@@ -55,6 +55,8 @@ class OnKind:
 
     coefficients: Coefficients
     near: Near | None = None
+    ranges: tuple[tuple[float, float], ...] = ()
+    """Of each feature, the logarithms of the least and the most that was measured."""
 
     @classmethod
     def fit(cls, by_model: Mapping[Any, Measured]) -> Self:
@@ -64,7 +66,8 @@ class OnKind:
             return non_negative([models[row].terms() for row in rows], [means[row] for row in rows])
 
         near = Near.choose(models, means, lambda rows: partial(_sum, fitted(rows))) if len(models) > 3 else None
-        return cls(fitted(list(range(len(models)))), near)
+        logs = zip(*(tuple(map(math.log, astuple(one))) for one in models), strict=True)
+        return cls(fitted(list(range(len(models)))), near, tuple((min(column), max(column)) for column in logs))
 
     def seconds(self, features: Features) -> float:
         factor = 1.0 if self.near is None else math.exp(self.near.log_factor(features))
@@ -73,6 +76,13 @@ class OnKind:
     def doubt(self, features: Features) -> float:
         """What an error counts in: the larger, the less alike the model is to those that were measured."""
         return 1.0 if self.near is None else math.sqrt(self.near.strangeness(features))
+
+    def width(self, features: Features, usual: float) -> float:
+        """Half the width of the interval as a logarithm, from that of models like those that were measured. It grows in
+        proportion to how far the features lie outside of all that was measured, as logarithms."""
+        logs = map(math.log, astuple(features))
+        outside = sum(max(0.0, low - at, at - high) for at, (low, high) in zip(logs, self.ranges, strict=False))
+        return usual * self.doubt(features) * (1.0 + outside)
 
 
 @dataclass(frozen=True)
@@ -130,11 +140,11 @@ class StepTime:
         source = f"inferred from {self.models[kind]} other models measured on {kind}"
         if kind not in self.through:
             on = self.kinds[kind]
-            return within(on.seconds(features), self.widths[kind] * on.doubt(features), source)
+            return within(on.seconds(features), on.width(features, self.widths[kind]), source)
         base, transfer = self.through[kind]
         on = self.kinds[base]
         seconds = transfer.predict(features, on.seconds(features))
-        return within(seconds, self.widths[kind] * on.doubt(features), f"{source}, by way of {base}")
+        return within(seconds, on.width(features, self.widths[kind]), f"{source}, by way of {base}")
 
     def _by_data_sheet(self, features: Features, kind: str) -> Estimate | None:
         """From the kind with the nearest rate of operations. The width comes from the kinds that were measured, each
@@ -172,6 +182,7 @@ class StepTime:
         for kind, of in self.kinds.items():
             if of.near is not None:
                 kinds[kind]["near"] = of.near.as_json()
+            kinds[kind]["ranges"] = [list(one) for one in of.ranges]
         for kind, (base, transfer) in self.through.items():
             kinds[kind]["through"] = {"kind": base, "intercept": transfer.intercept, "slope": transfer.slope}
         return versioned(_KIND, {"kinds": kinds})
@@ -183,7 +194,11 @@ class StepTime:
         through = {kind: one["through"] for kind, one in kinds.items() if "through" in one}
         return cls(
             {
-                kind: OnKind(tuple(one["coefficients"]), Near.from_json(one["near"]) if "near" in one else None)
+                kind: OnKind(
+                    tuple(one["coefficients"]),
+                    Near.from_json(one["near"]) if "near" in one else None,
+                    tuple((low, high) for low, high in one.get("ranges", ())),
+                )
                 for kind, one in kinds.items()
             },
             {kind: (one["kind"], Transfer(one["intercept"], one["slope"])) for kind, one in through.items()},

@@ -6,9 +6,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,27 +33,73 @@ AZURE = {
 """Accelerators of the instance types that feeds name without saying what is in them."""
 
 _DAY_S = 86_400.0
+_MOST = 1e9
+_HINT = "`docs/how-to/plan-renting.md` lists the files that can be read"
 
 
 def read(path: Path) -> History:
     """Any file of a known kind, told by its contents."""
+    text = text_of(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise Invalid("is not text", where=str(path)) from error
-    start = text.lstrip()[:1]
-    try:
-        if start in ("{", "["):
+        if text.lstrip()[:1] in ("{", "["):
             found = json.loads(text)
             return spot_trace(found, path.name) if isinstance(found, dict) and "data" in found else aws_json(found)
-        rows = list(csv.DictReader(io.StringIO(text)))
-        columns = set(rows[0]) if rows else set()
+        rows = _Rows(text)
         for needed, reader in _CSV.items():
-            if set(needed) <= columns:
-                return reader(rows, path.stem)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Invalid(f"cannot be read: {error!r}", where=str(path)) from error
+            if set(needed) <= rows.columns:
+                with _told(path, lambda: f"{path}:{rows.line}"):
+                    return reader(rows, path)
+    except RecursionError:
+        raise Invalid("is JSON of too many levels", where=str(path), hint=_HINT) from None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, csv.Error) as error:
+        raise Invalid(f"cannot be read: {_plain(error)}", where=str(path), hint=_HINT) from error
     raise Invalid("is no price or availability file of a known kind", where=str(path), hint="; ".join(KINDS))
+
+
+class _Rows:
+    """Lines of a CSV file, of which `line` is the last one that was read."""
+
+    def __init__(self, text: str) -> None:
+        self._rows = csv.DictReader(io.StringIO(text))
+        self.columns = set(self._rows.fieldnames or ())
+
+    @property
+    def line(self) -> int:
+        return self._rows.line_num
+
+    def __iter__(self) -> Iterator[dict[str, str]]:
+        for row in self._rows:
+            if None in row or None in row.values():
+                raise ValueError("has not as many cells as the first line has columns")
+            yield row
+
+
+@contextmanager
+def _told(path: Path, where: Callable[[], str]) -> Iterator[None]:
+    """An error in a line as a sentence that names it."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, OverflowError, csv.Error) as error:
+        raise Invalid(f"cannot be read: {_plain(error)}", where=where() or str(path), hint=_HINT) from error
+
+
+def _plain(error: Exception) -> str:
+    """What Python says, without its names of errors."""
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    if isinstance(error, TypeError | AttributeError):
+        return "it has another shape than such files have"
+    return str(error)
+
+
+def text_of(path: Path) -> str:
+    """Raises Invalid where there is no text to read."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Invalid("is not text", where=str(path), hint="a CSV or JSON file in UTF-8 is meant") from error
+    except OSError as error:
+        raise Invalid(f"cannot be read: {error.strerror}", where=str(path), hint="a file is meant") from error
 
 
 def read_all(paths: Iterable[Path]) -> History:
@@ -72,7 +120,7 @@ def aws_json(found: Any) -> History:
     return _aws(changes, (f"{left} prices of other systems than Linux were left out",) if left else ())
 
 
-def aws_csv(rows: list[dict[str, str]], _name: str) -> History:
+def aws_csv(rows: Iterable[dict[str, str]], _path: Path) -> History:
     """`availability_zone,instance_type,timestamp,usd_per_hour`."""
     return _aws(
         ((row["availability_zone"], row["instance_type"], row["timestamp"], row["usd_per_hour"]) for row in rows), ()
@@ -92,10 +140,10 @@ def _aws(changes: Iterable[tuple[str, str, str, str]], notes: tuple[str, ...]) -
     return _history(series, (*notes, *_unknown(unknown)))
 
 
-def azure_csv(rows: list[dict[str, str]], name: str) -> History:
+def azure_csv(rows: Iterable[dict[str, str]], path: Path) -> History:
     """A day a line, a column an instance type; an empty cell means that there was none that day. The region is the
     file's name after `azure_`."""
-    region = name.removeprefix("azure_").replace("_", "-")
+    region = path.stem.removeprefix("azure_").replace("_", "-")
     series: dict[Offer, list[tuple[float, float]]] = defaultdict(list)
     days: dict[Offer, set[int]] = defaultdict(set)
     every, unknown = set(), set()
@@ -112,6 +160,8 @@ def azure_csv(rows: list[dict[str, str]], name: str) -> History:
             offer = Offer("azure", region, "", instance, *kind)
             series[offer].append((at, _dollars(price)))
             days[offer].add(int(at // _DAY_S))
+    if not every:
+        raise ValueError("has no day")
     first, last = min(every), max(every)
     missing = last - first + 1 - len(every)
     notes = (f"azure {region}: {missing} days are missing; their offers count as not to be had",) if missing else ()
@@ -133,19 +183,21 @@ _PLENTY = 1_000_000
 """Where a feed says that there are instances, but not how many."""
 
 
-def gcp_csv(rows: list[dict[str, str]], _name: str) -> History:
+def gcp_csv(rows: Iterable[dict[str, str]], _path: Path) -> History:
     """`timestamp,zone,gpu,gpus,usd_per_hour`: prices of preemptible instances at launch attempts."""
     series: dict[Offer, list[tuple[float, float]]] = defaultdict(list)
     for row in rows:
-        accelerator, count = row["gpu"].removeprefix("nvidia-tesla-"), int(row["gpus"])
+        accelerator, count = row["gpu"].removeprefix("nvidia-tesla-"), _number(row["gpus"])
         zone = row["zone"]
         offer = Offer("gcp", zone.rpartition("-")[0], zone, f"{accelerator}-x{count}", accelerator, count)
         series[offer].append((_moment(row["timestamp"]), _dollars(row["usd_per_hour"])))
     return _history(series, ())
 
 
-def catalogue_csv(rows: list[dict[str, str]], name: str) -> History:
-    """SkyPilot's catalogue: `Price` on demand and `SpotPrice`, without a time, so from the beginning of time."""
+def catalogue_csv(rows: Iterable[dict[str, str]], path: Path) -> History:
+    """SkyPilot's catalogue: `Price` on demand and `SpotPrice`, without a time, so from the beginning of time.
+    The provider is its folder, as in `aws/vms.csv`, or the name of a file that is called otherwise."""
+    name = path.resolve().parent.name if path.stem == "vms" else path.stem
     series: dict[Offer, list[tuple[float, float]]] = defaultdict(list)
     without = 0
     for row in rows:
@@ -157,7 +209,7 @@ def catalogue_csv(rows: list[dict[str, str]], name: str) -> History:
             if row.get(column):
                 offer = Offer(
                     name, row["Region"], row.get("AvailabilityZone") or "", row["InstanceType"], accelerator.lower(),
-                    int(float(row["AcceleratorCount"])), spot,
+                    _number(row["AcceleratorCount"]), spot,
                 )  # fmt: skip
                 series[offer].append((0.0, _dollars(row[column])))
     return _history(series, (f"{without} lines without an accelerator were left out",) if without else ())
@@ -180,9 +232,13 @@ def spot_trace(found: Mapping[str, Any], name: str) -> History:
     count, zone, gap = int(parts["count"] or 1), parts["zone"], float(found["metadata"]["gap_seconds"])
     region = zone.rpartition("-")[0] if parts["cloud"] == "gcp" else zone.rstrip("abcdefgh")
     offer = Offer(parts["cloud"], region, zone, f"{parts['accelerator']}-x{count}", parts["accelerator"], count)
-    counts = np.asarray(found["data"], dtype=np.int64)
-    if gap <= 0 or counts.ndim != 1 or not len(counts):
+    given = np.asarray(found["data"], dtype=np.float64)
+    if not 0 < gap < math.inf or given.ndim != 1 or not len(given):
         raise Invalid("a trace needs a positive gap and one number for each moment", where=name)
+    wrong = np.flatnonzero(~((given >= 0) & (given < _MOST) & (given == np.floor(given))))
+    if len(wrong):
+        raise Invalid(f"moment {wrong[0]} has {given[wrong[0]]:g} instances: a number from 0 on is meant", where=name)
+    counts = given.astype(np.int64)
     return History({offer: Track(None, Availability(start, gap, counts, kept=parts["kind"] == "preemption"))})
 
 
@@ -200,6 +256,13 @@ def _unknown(instances: set[str]) -> tuple[str, ...]:
     return (f"unknown instance types were left out: {', '.join(sorted(instances))}",) if instances else ()
 
 
+def _number(text: str) -> int:
+    count = float(text)
+    if not (1 <= count < _MOST and count == int(count)):
+        raise ValueError(f"an instance of {text} accelerators")
+    return int(count)
+
+
 def _moment(text: str) -> float:
     """A time without a zone is UTC."""
     when = datetime.fromisoformat(text.replace("Z", "+00:00"))
@@ -208,12 +271,12 @@ def _moment(text: str) -> float:
 
 def _dollars(text: str | float) -> float:
     price = float(str(text).strip().removeprefix("$"))  # another currency's sign is no number, and is refused
-    if not 0 <= price < 1e6:
-        raise ValueError(f"a price of {text}")
+    if not 0 < price < 1e6:
+        raise ValueError(f"a price of {text} dollars")
     return price
 
 
-_CSV: dict[tuple[str, ...], Callable[[list[dict[str, str]], str], History]] = {
+_CSV: dict[tuple[str, ...], Callable[[Iterable[dict[str, str]], Path], History]] = {
     ("availability_zone", "instance_type", "timestamp", "usd_per_hour"): aws_csv,
     ("timestamp", "zone", "gpu", "gpus", "usd_per_hour"): gcp_csv,
     ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice", "Region"): catalogue_csv,

@@ -113,7 +113,8 @@ class History:
             and (region is None or (offer.zone or offer.region).startswith(region))
         }
         if not kept:
-            raise Invalid("no offer is left", hint=f"the history has {len(self.tracks)} others")
+            hint = "; ".join((f"the history has {len(self.tracks)} others", *self.notes))
+            raise Invalid("no offer is left", hint=hint)
         return History(kept, self.notes)
 
 

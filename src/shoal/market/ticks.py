@@ -34,11 +34,11 @@ class Job:
 
     def __post_init__(self) -> None:
         for name in ("work_s", "deadline_s", "nodes"):
-            if not getattr(self, name) > 0:
-                raise Invalid(f"{name} must be positive, not {getattr(self, name):g}")
+            if not 0 < getattr(self, name) < math.inf:
+                raise Invalid(f"{name} must be positive and finite, not {getattr(self, name):g}")
         for name in ("launch_s", "lost_s", "state_gb", "data_gb"):
-            if not getattr(self, name) >= 0:
-                raise Invalid(f"{name} must not be negative")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise Invalid(f"{name} must be 0 or more and finite, not {getattr(self, name):g}")
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,18 @@ def cut(
 ) -> Market:
     """The part of a history in which all its offers have data. `on_demand_usd` is per accelerator and hour, by kind or
     for all; `spot_usd` that of traces without prices; `speeds` by kind, 1 unless given."""
-    if tick_s <= 0:
-        raise Invalid("a tick must be positive")
+    if not 0 < tick_s < math.inf:
+        raise Invalid(f"a tick must be positive and finite, not {tick_s:g}", where="--tick")
+    asked_usd = on_demand_usd.values() if isinstance(on_demand_usd, Mapping) else (on_demand_usd,)
+    for usd_per_hour in (*asked_usd, spot_usd):
+        if usd_per_hour is not None and not 0 < usd_per_hour < math.inf:
+            raise Invalid(
+                f"a price must be positive and finite, not {usd_per_hour:g}", hint="dollars an hour are meant"
+            )
     pairs = sorted(history.tracks.items())
+    regions = sorted({offer.region for offer, _ in pairs})
+    if job.home and job.home not in regions:
+        raise Invalid(f"no offer is in region {job.home!r}", hint="data may be at home in " + ", ".join(regions))
     ends = [_extent(offer, history) for offer, _ in pairs]
     first, last = max(low for low, _ in ends), min(high for _, high in ends)
     count = int((last - first) // tick_s)

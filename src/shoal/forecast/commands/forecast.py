@@ -294,7 +294,9 @@ def _speed_of(path: Path) -> StepTime:
     for number, row in rows_of(path, "kind", "model", "flops", "parameters", "tensors", "seconds"):
         key = row["kind"], row["model"]
         with Line(path, number):
-            features[key] = Features(float(row["flops"]), float(row["parameters"]), float(row["tensors"]))
+            known = Features(float(row["flops"]), float(row["parameters"]), float(row["tensors"]))
+            if features.setdefault(key, known) != known:
+                raise ValueError(f"{row['model']} on {row['kind']} has two sets of features: give each its own name")
             seconds[key].append(positive(row["seconds"]))
     kinds = sorted({kind for kind, _ in features})
     return StepTime.fit({k: {m: (features[k, m], seconds[k, m]) for one, m in features if one == k} for k in kinds})

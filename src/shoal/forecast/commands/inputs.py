@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from shoal.core import Invalid
 
@@ -22,7 +23,7 @@ class Line:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ValueError | Invalid):
+        if isinstance(error, ValueError | OverflowError | Invalid):
             raise Invalid(str(error), where=self._where) from None
 
 
@@ -44,8 +45,12 @@ def rows_of(path: Path, *names: str, optional: tuple[str, ...] = ()) -> Iterator
         if missing:
             raise Invalid(f"has no column {', '.join(missing)}", where=str(path))
         there = [*names, *(name for name in optional if name in (rows.fieldnames or ()))]
+        empty = True
         for row in rows:
+            empty = False
             yield rows.line_num, {name: row[name] or "" for name in there}
+        if empty:
+            raise Invalid("has no measurements", where=f"{path}:2", hint="a line for each, below the names of columns")
 
 
 def _objects(path: Path, names: tuple[str, ...], optional: tuple[str, ...]) -> Iterator[tuple[int, Mapping[str, str]]]:
@@ -78,10 +83,14 @@ def _json(path: Path) -> Any:
             return json.load(file)
         except ValueError as error:
             raise Invalid(f"is no JSON: {error}", where=str(path)) from None
+        except RecursionError:
+            raise Invalid("is JSON of too many levels", where=str(path)) from None
 
 
-def opened(path: Path) -> Any:
+def opened(path: Path) -> TextIO:
     try:
-        return path.open(encoding="utf-8")
+        return io.StringIO(path.read_text(encoding="utf-8-sig"), newline="")
     except OSError as error:
         raise Invalid(f"cannot be read: {error.strerror}", where=str(path)) from None
+    except UnicodeDecodeError:
+        raise Invalid("is not text", where=str(path), hint="a CSV or JSON file in UTF-8 is meant") from None

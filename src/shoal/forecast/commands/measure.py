@@ -126,7 +126,7 @@ def _steps(client: Any, job: str, seconds: float, patience: float) -> dict[str, 
             track.observe(at, step)
             if (wait := now.progress.get("metrics", {}).get("input_wait_s")) is not None:
                 waits.append(wait)
-        if now.terminal or (first is not None and track.points[-1][0] - first[0] >= seconds):
+        if now.terminal or (first is not None and track.at - first[0] >= seconds):
             break
     one = track.remaining(last + 1)
     if first is None or one is None:

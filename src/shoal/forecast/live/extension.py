@@ -118,12 +118,12 @@ class Forecast(Extension):
         if followed is None or followed.attempt != job.attempt.number:
             followed = self._jobs[job.job.id] = self._new(job.attempt.number)
         track, watch, followed.total = followed.track, followed.watch, None if total is None else int(total)
-        track.observe(at, step)
+        track.observe(at, step, progress.get("checkpoint_at"))
         sensed = {**progress.get("metrics", {}), **self._beside(job), **self._server.sensed(job)}
         if watch.observe(at, step, sensed):
             self._tell(job.job, watch)
         left = None if followed.total is None else track.remaining(followed.total)
-        return None if left is None else left.later(track.points[-1][0] + self._exit_s())
+        return None if left is None else left.later(track.at + self._exit_s())
 
     def _exit_s(self) -> float:
         """Seconds from a job's last step to its end, as the jobs before took."""
@@ -168,9 +168,9 @@ class Forecast(Extension):
         for event in events:
             if event.job_id in self._jobs and event.new_state is not None and not JobState(event.new_state).active:
                 followed = self._jobs.pop(event.job_id)
-                last_at, last = followed.track.points[-1]
-                if event.new_state == JobState.SUCCEEDED and last == followed.total:
-                    self._exits_s.append(max(0.0, event.at - last_at))
+                track = followed.track
+                if event.new_state == JobState.SUCCEEDED and track.points[-1][1] == followed.total:
+                    self._exits_s.append(max(0.0, event.at - track.at))
 
     async def explain(self, snapshot: Snapshot, job: LiveJob, usual: Explain) -> Explanation:  # noqa: ARG002
         told = await usual()

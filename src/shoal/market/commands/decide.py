@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from shoal.market.ticks import Market
 
 _JOB, _PRICES = "Job", "Prices"
+_REPLAYED_TICKS = 6_000
+"""Replays of long jobs are fewer, so that all of them are done in seconds."""
 WorkOption = Annotated[float, typer.Option("--work", min=0.01, help="Hours of work at speed 1.", rich_help_panel=_JOB)]
 DeadlineOption = Annotated[float, typer.Option("--deadline", min=0.01, help="Hours.", rich_help_panel=_JOB)]
 LaunchOption = Annotated[float, typer.Option("--launch", min=0, help="Seconds of a launch.", rich_help_panel=_JOB)]
@@ -84,6 +86,8 @@ def simulate(
     given = locals()
     market, prior = _market(context, given), _prior(context, given)
     _check_possible(market, given)
+    if not math.isfinite(start):
+        raise Invalid(f"{start:g} h after the beginning is no time", where="--start", hint="a number of hours is meant")
     window = market.window(int(start * 3600 / tick))
     outcome, best = run(window, policy_named(policy, prior)), optimum(window)
     if plot is not None:
@@ -193,14 +197,17 @@ def _replayed(context: CommandContext, market: Market, given: dict[str, Any]) ->
     import numpy as np
 
     from shoal.market.compare import starts_of
-    from shoal.market.policy.markov import Markov
+    from shoal.market.policy.markov import Markov, prior_of
     from shoal.market.simulate import simulate as run
 
     if market.deadline > len(market.up):
         return None
-    prior, found = _prior(context, given), []
-    for at in starts_of(market, given["replays"], given["seed"]):
-        found.append(run(market.window(at), Markov(prior)))
+    others, found = _prior(context, given), []
+    number = max(1, min(given["replays"], _REPLAYED_TICKS // market.deadline))
+    again = max(48, market.deadline // 3)
+    for at in starts_of(market, number, given["seed"]):
+        known = prior_of(_around(market, at))
+        found.append(run(market.window(at), Markov(known if others is None else known + others, again=again)))
     low, middle, high = (float(one) for one in np.quantile([one.usd for one in found], (0.1, 0.5, 0.9)))
     ticks = market.needed(market.work, None, 0)
     return {
@@ -209,6 +216,14 @@ def _replayed(context: CommandContext, market: Market, given: dict[str, Any]) ->
         "preemptions": float(np.mean([one.preemptions for one in found])),
         "all_on_demand_usd": ticks * float(market.usd[-1, market.fallback]),
     }  # fmt: skip
+
+
+def _around(market: Market, at: int) -> list[Market]:
+    """The history before and after a replay: a plan must not learn from the future that it is tried on."""
+    from dataclasses import replace
+
+    parts = (slice(0, at), slice(at + market.deadline, None))
+    return [replace(market, usd=market.usd[part], up=market.up[part], refused=None) for part in parts]
 
 
 def _planned(row: dict[str, Any]) -> None:
@@ -225,14 +240,14 @@ def _planned(row: dict[str, Any]) -> None:
 
 
 def _now(market: Market) -> View:
-    """The job before its first tick, at the last tick of the history."""
+    """The job before its first tick, at the last tick of the history, all of which it has seen."""
     from dataclasses import replace
 
     from shoal.market.policy.view import View
 
     usd, up = market.usd[-1], market.up[-1]
     last = replace(market, usd=usd[None], up=up[None], refused=None)
-    return View(last, 0, market.work, None, 0, 0, usd, up, up[None])
+    return View(last, 0, market.work, None, 0, 0, usd, up, market.up)
 
 
 def _market(context: CommandContext, given: dict[str, Any]) -> Market:
@@ -244,6 +259,10 @@ def _market(context: CommandContext, given: dict[str, Any]) -> Market:
         given["state_gb"], given["data_gb"], given["data_home"],
     )  # fmt: skip
     speeds = given["speeds"]
+    for offer, track in found.tracks.items():
+        had = track.availability
+        if had is not None and int(had.counts.max()) < job.nodes and not context.json:
+            context.note(f"note: {offer.name} never had {job.nodes} at once: it serves no gang of this size")
     market = cut(
         found, job, tick_s=given["tick"], on_demand_usd=given["on_demand"], spot_usd=given["spot_price"],
         speeds=None if speeds is None else read_speeds(speeds),

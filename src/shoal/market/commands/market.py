@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +10,15 @@ import typer
 from shoal.base.console.command import CommandContext, command
 from shoal.core import Invalid
 from shoal.market.commands import decide, rented
-from shoal.market.commands.output import AcceleratorOption, HistoryArgument, RegionOption, moment, read_history, table
+from shoal.market.commands.output import (
+    AcceleratorOption,
+    HistoryArgument,
+    RegionOption,
+    moment,
+    read_history,
+    read_steps,
+    table,
+)
 
 market_app = typer.Typer(help="Decide what to rent, where, spot or not, on histories of prices.", no_args_is_help=True)
 
@@ -99,11 +106,8 @@ def published(
     from shoal.market.baselines.dime import table as published_table
     from shoal.market.feeds import read_all
 
-    told = json.loads(speeds.read_text())
-    models = sorted(told.get("v100", {}))
-    if not models:
-        raise Invalid("has no speeds of v100", where=str(speeds))
-    costs = published_table(read_all(history), told, models, days, Defects(whole_azure, past_the_end))
+    told = read_steps(speeds)
+    costs = published_table(read_all(history), told, sorted(told["v100"]), days, Defects(whole_azure, past_the_end))
     rows: list[dict[str, Any]] = [
         {"strategy": strategy, "model": model, "usd": usd, "ratio": costs["baseline"][model] / usd}
         for strategy, by_model in costs.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,11 +35,35 @@ def read_history(context: CommandContext, paths: list[Path], accelerator: str | 
 
 def read_speeds(path: Path) -> dict[str, float]:
     """Speed by accelerator, relative to the one on which hours of work are counted."""
+    from shoal.market.feeds import text_of
+
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        return {str(kind).lower(): float(speed) for kind, speed in told.items()}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+        found = {str(kind).lower(): float(speed) for kind, speed in json.loads(text_of(path)).items()}
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise Invalid("a JSON object of numbers by accelerator is meant", where=str(path)) from error
+    wrong = [kind for kind, speed in found.items() if not 0 < speed < math.inf]
+    if wrong:
+        text = f"the speed of {wrong[0]} is {found[wrong[0]]:g}: a positive number is meant"
+        raise Invalid(text, where=str(path), hint="speed 1 is that of the accelerator by which --work is counted")
+    return found
+
+
+def read_steps(path: Path) -> dict[str, dict[str, float]]:
+    """Steps per second by accelerator and model, with those of `v100`. Raises Invalid for other contents."""
+    from shoal.market.feeds import text_of
+
+    hint = '{"v100": {"MODEL": STEPS_PER_S, ...}, "p100": {...}, "k80": {...}} with the same models'
+    try:
+        told = json.loads(text_of(path))
+        found = {kind: {model: float(one) for model, one in told[kind].items()} for kind in ("v100", "p100", "k80")}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise Invalid("is no JSON of steps per second by accelerator and model", where=str(path), hint=hint) from None
+    models = found["v100"].keys()
+    if not models or any(one.keys() != models for one in found.values()):
+        raise Invalid("has not the same models for each accelerator", where=str(path), hint=hint)
+    if not all(0 < speed < math.inf for one in found.values() for speed in one.values()):
+        raise Invalid("has a speed that is no positive number", where=str(path), hint=hint)
+    return found
 
 
 def moment(at_s: float) -> str:

@@ -74,15 +74,22 @@ def market_of(fitting: Sequence[Fit], work: Work, tick_s: float, speeds: dict[st
     if not fitting:
         raise Invalid("no offer has what this job asks for", hint="list one under `offers` of the market's file")
     offers = tuple(fit.listing.offer for fit in fitting)
+    launch, speed = math.ceil(work.launch_s / tick_s - 1e-9), [speeds.get(one.accelerator, 1.0) for one in offers]
+    least_s = launch * tick_s + work.work_s / max(speed)
+    if least_s > work.deadline_s:
+        raise Invalid(
+            f"{work.work_s / 3600:g} h of work cannot end within {work.deadline_s / 3600:g} h",
+            hint=f"with its launch, the fastest offer needs {least_s / 3600:.1f} h: nothing is rented",
+        )
     usd = np.array([[fit.usd_per_hour * tick_s / 3600 for fit in fitting]])
     home = work.home or offers[0].region
     gigabytes = work.state_gb + work.data_gb
     return Market(
         offers=offers, usd=usd, up=np.ones((1, len(offers)), bool),
-        speed=np.array([speeds.get(offer.accelerator, 1.0) for offer in offers]),
+        speed=np.array(speed),
         launch_usd=np.array([_egress(gigabytes, home, offer) for offer in offers]),
         tick_s=tick_s, work=work.work_s / tick_s, deadline=max(1, int(work.deadline_s // tick_s)),
-        launch=math.ceil(work.launch_s / tick_s - 1e-9), lost=work.lost_s / tick_s,
+        launch=launch, lost=work.lost_s / tick_s,
     )  # fmt: skip
 
 

@@ -131,6 +131,8 @@ def read_file(path: Path) -> MarketFile:
         return MarketFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise Invalid(f"cannot be read: {error.strerror}", where=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise Invalid("is not text", where=str(path), hint="a YAML file in UTF-8 is meant") from error
     except yaml.YAMLError as error:
         raise Invalid(f"is not YAML: {error}", where=str(path)) from error
     except ValidationError as error:
