@@ -46,6 +46,11 @@ def an_input(**fields: Any) -> dict[str, Any]:
     return {"inputs": [{key: value for key, value in entry.items() if value is not ...}]}
 
 
+def test_a_shape_may_have_64_dimensions() -> None:
+    body = orjson.dumps(an_input(shape=[2, *[1] * 63]))
+    assert len(decode(body)[0].inputs[0].shape) == 64
+
+
 @settings(max_examples=50)
 @given(infer_requests(), st.booleans())
 def test_a_binary_request_comes_out_as_it_went_in(request_: InferRequest, binary: bool) -> None:

@@ -195,3 +195,18 @@ def test_headers_are_kept_as_they_came() -> None:
     head = parse(b"GET / HTTP/1.1\r\nHost:\r\nX-A: 1\r\nx-a: 2\r\nConnection: Keep-Alive\r\nConnection: close\r\n\r\n")
     assert head.headers[1:3] == ((b"x-a", b"1"), (b"x-a", b"2"))
     assert (head.get(b"x-a"), head.get(b"x-b"), head.keep_alive) == (b"1", None, False)
+
+
+@pytest.mark.parametrize(
+    ("expects", "there", "wants"),
+    [(b"Expect: 100-continue\r\n", b"", True), (b"Expect: 100-continue\r\n", b"bo", False), (b"", b"", False)],
+)
+def test_a_continue_is_wanted_only_where_one_is_expected_and_no_body_has_come(
+    expects: bytes, there: bytes, wants: bool
+) -> None:
+    receiver: Receiver[Head] = Receiver(512, 100, lambda head: head)
+    raw = FIRST % 1 + expects + b"Content-Length: 4\r\n\r\n" + there
+    receiver.space()[: len(raw)] = raw
+    receiver.came(len(raw))
+    assert receiver.take() is None
+    assert receiver.wants_continue is wants
