@@ -12,6 +12,7 @@ import typer
 from shoal.base.console.command import FAILED, JobArgument, TenantOption, command
 from shoal.cli import arrays
 from shoal.cli.context import CliContext
+from shoal.cli.remarks import warnings_of
 from shoal.contract import times
 from shoal.contract.lifecycle import JobOrder, JobState
 from shoal.core import Conflict, Invalid, NotFound
@@ -81,7 +82,7 @@ def submit(
                 if not context.json and (quiet or len(manifests) <= _LISTED):
                     ref, name = (job.id, job.name) if job.array is None else (job.array.id, arrays.title(job.array))
                     print(ref if quiet else f"{ref}  {name} ({job.tenant})", flush=True)
-                warn(context, job)
+                warn(context, job, manifest)
         finally:
             if context.json and accepted:
                 context.show(accepted[0] if len(paths) == 1 else accepted, lambda: None)
@@ -92,7 +93,8 @@ def submit(
 def given_paths(files: list[Path] | None, more: list[Path] | None) -> list[Path]:
     paths = [*(files or ()), *(more or ())]
     if not paths:
-        raise Invalid("there is nothing to submit", where="FILE", hint="`shoal submit job.yaml`, or - for stdin")
+        raise Invalid("there is nothing to submit", where="FILE",
+                      hint="name a manifest, or - for stdin; `shoal run COMMAND...` runs a command line")  # fmt: skip
     return paths
 
 
@@ -101,10 +103,11 @@ def read_manifest(path: Path) -> Path | str:
     return sys.stdin.read() if str(path) == "-" else path
 
 
-def warn(context: CliContext, job: SubmittedView) -> None:
-    """Say why a job that was accepted can never start as things are."""
-    for warning in job.warnings:
-        context.note(f"warning: {job.name}: {warning.text.removeprefix(_WAITS)}")
+def warn(context: CliContext, job: SubmittedView, manifest: Path | str | None = None) -> None:
+    """Say why a job that was accepted can never start as things are, or hardly does what its manifest means."""
+    told = [warning.text.removeprefix(_WAITS) for warning in job.warnings]
+    for text in [*told, *(warnings_of(manifest) if manifest is not None else ())]:
+        context.note(f"warning: {job.name}: {text}")
 
 
 def _check_all(client: Client, manifests: list[Path | str], tenant: str | None, *, strict: bool) -> None:

@@ -12,6 +12,7 @@ import typer
 from shoal.base.console.command import TenantOption, command
 from shoal.base.console.files import read_input
 from shoal.cli.context import CliContext
+from shoal.cli.remarks import warnings_of
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
@@ -59,23 +60,20 @@ def check(
                 answer = takers.check(text if str(file) == "-" else file, tenant=tenant)
         except NoServer:
             context.note("no server answers: checked the text only")
-    if answer is None:
-        context.show(
-            {"name": manifest.name, "manifest": json.loads(manifest.canonical_json())}, lambda: _good(manifest.name)
-        )
-        return
-    found = answer
+    told = warnings_of(text if str(file) == "-" else file)
+    found = (
+        {"name": manifest.name, "manifest": json.loads(manifest.canonical_json())}
+        if answer is None else answer.model_dump(mode="json")
+    )  # fmt: skip
 
     def human() -> None:
-        _good(manifest.name)
-        for remark in found.remarks:
+        print(f"{manifest.name}: the manifest is good")
+        for remark in answer.remarks if answer is not None else ():
             print(f"  note: {remark.text}")
+        for warning in told:
+            print(f"  warning: {warning}")
 
-    context.show(found, human)
-
-
-def _good(name: str) -> None:
-    print(f"{name}: the manifest is good")
+    context.show({**found, "warnings": told}, human)
 
 
 def schema(
