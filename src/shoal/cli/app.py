@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "up": ("up",),
-    "server": ("down", "status", "gc", "settings", "doctor", "nodes", "node", "version"),
+    "down": ("down",),
+    "server": ("status", "gc", "settings", "doctor", "nodes", "node", "version"),
     "backup": ("backup", "restore"),
     "top": ("top",),
     "demo": ("demo",),

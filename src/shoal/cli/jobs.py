@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.base.console.command import FAILED, JobArgument, TenantOption, command
-from shoal.cli import arrays
+from shoal.cli import arrays, views
 from shoal.cli.context import CliContext
 from shoal.cli.remarks import warnings_of
 from shoal.contract import times
@@ -19,15 +19,13 @@ from shoal.core import Conflict, Invalid, NotFound
 
 if TYPE_CHECKING:
     from shoal.sdk import Client
-    from shoal.sdk.models import ArrayChange, ExplanationView, JobDetail, JobView, SubmittedView
+    from shoal.sdk.models import ArrayChange, JobView, SubmittedView
 
 PANEL = "Jobs"
 _LISTED = 10
 """Of so many submitted jobs, each has its line."""
 _PAGE = 1000
 _UNFINISHED = tuple(state for state in JobState if not state.terminal)
-_WAITS = "waits: "
-"""How the reason of a wait begins, where nothing before it says so."""
 
 Files = Annotated[
     list[Path] | None,
@@ -105,7 +103,7 @@ def read_manifest(path: Path) -> Path | str:
 
 def warn(context: CliContext, job: SubmittedView, manifest: Path | str | None = None) -> None:
     """Say why a job that was accepted can never start as things are, or hardly does what its manifest means."""
-    told = [warning.text.removeprefix(_WAITS) for warning in job.warnings]
+    told = [warning.text.removeprefix(views.WAITS) for warning in job.warnings]
     for text in [*told, *(warnings_of(manifest) if manifest is not None else ())]:
         context.note(f"warning: {job.name}: {text}")
 
@@ -122,7 +120,7 @@ def _check_all(client: Client, manifests: list[Path | str], tenant: str | None, 
             remarks = [one for one in checked.remarks if one.facts.get("job") not in names]
             names.add(checked.name)
             if strict and remarks:
-                first = remarks[0].text.removeprefix(_WAITS)
+                first = remarks[0].text.removeprefix(views.WAITS)
                 raise Invalid(first, where=checked.name, hint="without --strict it would be accepted, and wait")
         except Invalid as error:
             found.append(error)
@@ -228,7 +226,6 @@ def jobs(
 
     def human() -> None:
         from shoal.base.console import output
-        from shoal.cli import views
 
         if not found.jobs and not found.arrays:
             print("no jobs")
@@ -249,7 +246,9 @@ def _state(word: str) -> JobState:
 
 
 def show(context: CliContext, job: JobArgument, tenant: TenantOption = None) -> None:
-    """All about one job: where it is and why, its attempts and ranks."""
+    """All about one job: where it is and why, its attempts, and of a failed one its last words and what to do."""
+    from shoal.cli import details
+
     with context.client() as client:
         try:
             found = client.job(job, tenant=tenant)
@@ -259,56 +258,8 @@ def show(context: CliContext, job: JobArgument, tenant: TenantOption = None) -> 
                 raise error from None
             context.show(array, lambda: arrays.show(array))
             return
-    context.show(found, lambda: _show(found))
-
-
-def _show(job: JobDetail) -> None:
-    from shoal.base.console import output
-    from shoal.cli import views
-
-    reason = (job.reason or {}).get("text", "")
-    waited_for = (job.wait_cause or {}).get("text", "")
-    output.facts(
-        {
-            "job": job.id,
-            "name": job.name,
-            "tenant": job.tenant,
-            "state": views.state(job),
-            "wanted": job.desired.value if job.desired.value != "run" and not job.terminal else None,
-            "class": f"{job.priority_class.value}, priority {job.priority}",
-            "needs": views.gang(job),
-            "submitted": output.moment(job.submitted_at),
-            "started": output.moment(job.started_at),
-            "ended": output.moment(job.ended_at),
-            "deadline": output.moment(job.deadline_at),
-            "waited": output.duration(views.waited(job)),
-            "ran": output.duration(views.ran(job)),
-            "progress": views.progress(job),
-            "finishes": views.finish(job),
-            "waits" if job.state is JobState.QUEUED else "decision": reason.removeprefix(_WAITS),
-            "had waited": waited_for.removeprefix(_WAITS),
-            "retries": ", ".join(f"{count} ({fault})" for fault, count in job.retries.items()),
-            "error": f"{job.error_code} ({job.fault}'s fault)" if job.error_code else None,
-            "message": job.message,
-        }
-    )
-    if not job.attempts:
-        return
-    rows = [
-        [
-            one.number,
-            one.outcome.value if one.outcome else "-",
-            output.moment(one.created_at),
-            output.duration(one.ended_at - one.running_at if one.ended_at and one.running_at else None),
-            len(one.placement),
-            " ".join(sorted({place.node for place in one.placement})) or "-",
-            " ".join(device for place in one.placement for device in place.devices) or "-",
-            one.message or one.stop_cause,
-        ]
-        for one in job.attempts
-    ]
-    print()
-    output.put(output.table(["try", "outcome", "began", "ran", "ranks", "node", "devices", "message"], rows))
+        tail = [] if context.json else details.last_lines(client, found)
+    context.show(found, lambda: details.show(found, tail))
 
 
 def explain(
@@ -319,6 +270,7 @@ def explain(
     """Why a job waits: every cause in order, what would have to change, and when it may start. Or why a service is not
     ready: the gateway's reasons and each replica's."""
     from shoal.base.console.subjects import meant
+    from shoal.cli import details
 
     with context.client() as client:
         subject = meant(client, job, tenant)
@@ -332,23 +284,11 @@ def explain(
             if array is None:
                 raise error from None
             found = client.explain_array(array.id, tenant=tenant)
-    context.show(found, lambda: _explain(found))
-
-
-def _explain(found: ExplanationView) -> None:
-    from shoal.base.console import output
-
-    print(found.summary)
-    for cause in found.causes:
-        mark = output.styled("blocks" if cause.blocking else "ok    ", "bold yellow" if cause.blocking else "green")
-        mark.append(f"  {cause.cause:<11} {cause.reason.text}", style="default")
-        if cause.blocking and cause.change:
-            mark.append(f"\n                    to change it: {cause.change}", style="dim")
-        output.console().print(mark, soft_wrap=True)
-    if any(cause.blocking for cause in found.causes):
-        start = output.moment(found.estimated_start) if found.estimated_start is not None else "cannot be said"
-        start += f" ({found.estimate})" if found.estimate else ""
-        print(f"jobs ahead: {found.ahead}   estimated start: {start}")
+        failed = None if found.causes or context.json else client.job(found.job_id, tenant=tenant)
+        if failed is not None and failed.state is not JobState.FAILED:
+            failed = None
+        tail = [] if failed is None else details.last_lines(client, failed)
+    context.show(found, lambda: details.explain(found, failed, tail))
 
 
 def cancel(

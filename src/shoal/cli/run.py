@@ -17,6 +17,7 @@ from shoal.cli.commandline import CommandOptions
 from shoal.cli.context import CliContext
 from shoal.cli.jobs import PANEL, FileOption, KeyOption, given_paths, read_manifest, warn
 from shoal.cli.terminal import Harmless
+from shoal.cli.watch import ServerWatch
 from shoal.contract.lifecycle import JobState
 from shoal.core import Invalid, ShoalError, Unavailable
 
@@ -171,7 +172,8 @@ def _follow_to_end(
         warn(context, job, None if isinstance(given, dict) else given)
         context.note(f"{job.id}  {job.name} ({job.tenant})")
         try:
-            ended = _follow(context, client, job.id, rank)
+            with ServerWatch(context):
+                ended = _follow(context, client, job.id, rank)
         except KeyboardInterrupt:
             context.note(f"\nthe job goes on: `shoal logs -f {job.id}` follows it, `shoal cancel {job.id}` ends it")
             raise typer.Exit(INTERRUPTED) from None

@@ -1,4 +1,4 @@
-"""The server once it is there: down, status, gc, settings, doctor, nodes, version."""
+"""The server once it is there: status, gc, settings, doctor, nodes, version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ _PANEL = "Server"
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "down", rich_help_panel=_PANEL)(down)
     command(app, "status", rich_help_panel=_PANEL)(status)
     command(app, "gc", rich_help_panel=_PANEL)(collect_garbage)
     command(app, "settings", rich_help_panel=_PANEL)(settings)
@@ -62,24 +61,6 @@ def _shown(value: Any) -> str:
     return ("off", "on")[value] if isinstance(value, bool) else str(value)
 
 
-def down(
-    context: CliContext, timeout: Annotated[float, typer.Option(help="Seconds to wait for it to leave.")] = 30.0
-) -> None:
-    """Stop the server. Running jobs go on, and the next server takes them over."""
-    import os
-
-    from shoal.base.home import Home, default_home, stop_server
-
-    home = Home(context.home.absolute()) if context.home else Home(default_home(os.environ))
-    info = stop_server(home, timeout_s=timeout)
-    if info is None:
-        context.show({"stopped": False}, lambda: print(f"no server runs in {home.path}"))
-        return
-    context.show(
-        {"stopped": True, **asdict(info)}, lambda: print(f"the server at {info.url} has stopped; its jobs run on")
-    )
-
-
 def status(context: CliContext) -> None:
     """How the server is. Exit code 4 when there is none."""
     with context.client() as client:
@@ -93,7 +74,8 @@ def status(context: CliContext) -> None:
         simple = {key.replace("_", " "): value for key, value in extra.items() if not isinstance(value, list | dict)}
         if "uptime s" in simple:
             simple = {"uptime": output.duration(simple.pop("uptime s")), **simple}
-        ready = output.styled("yes" if found.ready else "no", "green" if found.ready else "red")
+        why = "no" if found.last_write_failed is None else f"no: {found.last_write_failed}"
+        ready = output.styled("yes" if found.ready else why, "green" if found.ready else "red")
         output.facts({"version": found.version, "ready": ready, "jobs": counts, **simple})
         _capabilities(extra.get("capabilities", ()))
 

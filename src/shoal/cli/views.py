@@ -12,7 +12,7 @@ from shoal.contract.lifecycle import JobState
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shoal.sdk.models import ArrayView, JobView, NodeView, QuotaView
+    from shoal.sdk.models import ArrayView, AttemptView, JobView, NodeView, QuotaView
 
 STATE_STYLES = {
     JobState.QUEUED: "yellow",
@@ -22,6 +22,10 @@ STATE_STYLES = {
     JobState.CANCELLED: "dim",
     JobState.SUSPENDED: "magenta",
 }
+
+
+WAITS = "waits: "
+"""How the reason of a wait begins, where nothing before it says so."""
 
 
 def state(job: JobView) -> Any:
@@ -50,6 +54,14 @@ def ran(job: JobView, now: float | None = None) -> float | None:
     if job.state in (JobState.RUNNING, JobState.CHECKPOINTING, JobState.STORING) and not job.ran_s:
         return max(0.0, now - job.started_at)
     return job.ran_s
+
+
+def attempt_ran(attempt: AttemptView, now: float | None = None) -> float | None:
+    """How long an attempt has run, or ran."""
+    if attempt.running_at is None:
+        return None
+    end = (time.time() if now is None else now) if attempt.ended_at is None else attempt.ended_at
+    return max(0.0, end - attempt.running_at)
 
 
 def progress(job: JobView) -> str:

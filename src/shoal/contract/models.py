@@ -146,10 +146,12 @@ class AttemptView(View):
 
 
 class JobDetail(JobView):
-    """A job with its manifest and all its attempts, oldest first."""
+    """A job with its manifest and all its attempts, oldest first. `run_dir` is where its newest attempt runs or ran, on
+    the server's machine or the cluster's file system."""
 
     manifest: dict[str, Any] = Field(default_factory=dict)
     attempts: list[AttemptView] = Field(default_factory=list)
+    run_dir: str | None = None
 
 
 class JobList(View):
@@ -392,12 +394,14 @@ class NodeList(View):
 
 
 class StatusView(View):
-    """How the server is; further keys depend on its version."""
+    """How the server is; further keys depend on its version. It is not `ready` while nothing can be written, and
+    `last_write_failed` says why."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
     version: str
     ready: bool
+    last_write_failed: str | None = None
     jobs: dict[str, int] = Field(default_factory=dict)
 
 

@@ -18,7 +18,7 @@ from shoal.admission import (
     TenantState,
     decide,
 )
-from shoal.base.files import file_system_room
+from shoal.base.files import file_system_room, free_bytes
 from shoal.base.http import Limits as HttpLimits
 from shoal.base.loops import Loop
 from shoal.contract.events import EventKind
@@ -50,6 +50,7 @@ from shoal.core import (
     Capability,
     Clock,
     Conflict,
+    DiskFull,
     Invalid,
     NotFound,
     Overloaded,
@@ -64,6 +65,9 @@ from shoal.extension import Manifest
 from shoal.store import Store
 
 log = structlog.get_logger("shoal.plane")
+
+_LEAST_ROOM_BYTES = 64 << 10
+"""With less than this the database cannot keep a change."""
 
 
 class ControlPlane:
@@ -289,6 +293,10 @@ class ControlPlane:
         held = self.cache.held.why(job_id)
         return job if held is None else job.evolve(reason=held.as_json())
 
+    def run_dir(self, job: JobRecord) -> Path | None:
+        """Where its newest attempt runs or ran; None before the first."""
+        return self._layout.run_dir(job.id, job.attempt) if job.attempt else None
+
     async def cancel(self, job_id: str, *, actor: str, cause: str = "") -> JobRecord:
         """Asks for the end of a job; it is CANCELLED at once when it waits, else after its processes ended."""
         cause = cause or f"cancelled by {actor}"
@@ -423,14 +431,24 @@ class ControlPlane:
         """The cluster now, frozen. To be taken on the event loop; what is taken may go to any thread."""
         return self.cache.index.snapshot(self.clock.now())
 
+    def _trouble(self) -> str | None:
+        """Why nothing can be written now. A full disk is seen before a write fails, and its end before one does not."""
+        room = free_bytes(self.home)
+        if room < _LEAST_ROOM_BYTES:
+            return f"the disk is full: {room >> 10} KiB are free for {self.home}"
+        failed = self.repository.writing.trouble
+        over = isinstance(failed, DiskFull) and self.store.in_home
+        return None if failed is None or over else str(failed)
+
     def status(self, by_state: Mapping[tuple[str, JobState], int] | None = None) -> dict[str, Any]:
         """`by_state` is what `store.job_counts` told; it is asked if None."""
+        trouble = self._trouble()
         counts: dict[str, int] = {}
         for (_, state), number in (self.store.job_counts() if by_state is None else by_state).items():
             counts[state] = counts.get(state, 0) + number
         return {
-            "ready": self.ready,
-            **({"last_write_failed": str(trouble)} if (trouble := self.repository.writing.trouble) is not None else {}),
+            "ready": self.ready and trouble is None,
+            **({"last_write_failed": trouble} if trouble is not None else {}),
             "epoch": self.store.epoch,
             "uptime_s": round(self.clock.now() - self._opened_at, 3),
             "reconcile_s": round(self.recovery_s, 4),

@@ -4,6 +4,7 @@ from shoal.core.capability import Capability
 from shoal.core.clock import Clock, ManualClock, SystemClock
 from shoal.core.errors import (
     Conflict,
+    DiskFull,
     Fault,
     Forbidden,
     Invalid,
@@ -28,6 +29,7 @@ __all__ = [
     "Clock",
     "Conflict",
     "Device",
+    "DiskFull",
     "Estimate",
     "Fault",
     "Forbidden",
