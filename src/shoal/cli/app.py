@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "demo": ("demo",),
     "run": ("run",),
     "jobs": ("submit", "wait", "jobs", "show", "explain", "cancel", "suspend", "resume"),
+    "files": ("ls", "download"),
     "streams": ("logs", "events", "metrics"),
     "tenants": ("quota", "tenant", "secret"),
     "manifests": ("manifest", "import", "sbatch"),

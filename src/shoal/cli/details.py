@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shoal.sdk.models import ExplanationView, JobDetail
 
 _TAIL_LINES = 10
+_MOST_FILES = 10_000
 _LONGEST_LINE = 500
 _LONGEST_COMMAND = 1000
 CAUSES: Mapping[Fault, str] = {
@@ -48,8 +49,8 @@ REMEDIES: Mapping[ErrorCode, str] = {
 """What to do about each end that is a failure."""
 
 
-def show(job: JobDetail, tail: list[str]) -> None:
-    """All about a job; `tail` are the last lines of a failed one."""
+def show(job: JobDetail, tail: list[str], kept: str | None) -> None:
+    """All about a job; `tail` are the last lines of a failed one, `kept` the outputs of another."""
     reason = (job.reason or {}).get("text", "")
     waited_for = (job.wait_cause or {}).get("text", "")
     output.facts(
@@ -75,6 +76,7 @@ def show(job: JobDetail, tail: list[str]) -> None:
             "retries": ", ".join(f"{count} ({CAUSES[Fault(fault)]})" for fault, count in job.retries.items()),
             "error": f"{job.error_code}, caused by {CAUSES[job.fault]}" if job.error_code and job.fault else None,
             "message": job.message,
+            "outputs": kept,
         }
     )
     _attempts(job)
@@ -157,6 +159,19 @@ def last_lines(client: Client, job: JobDetail) -> list[str]:
 
 def _harmless(data: bytes) -> str:
     return Harmless().feed(data, last=True).decode()
+
+
+def kept_outputs(client: Client, job: JobDetail) -> str | None:
+    """What the server keeps of its outputs; None where its manifest asks for none."""
+    if job.state is not JobState.SUCCEEDED or all(one.get("to") for one in job.manifest.get("outputs", ())):
+        return None
+    found = client.files(job.id, recursive=True, limit=_MOST_FILES)
+    files = [one for one in found.files if one.kept and one.kind == "file"]
+    if not files:
+        return "removed for their age"
+    more = "" if found.next is None else "more than "
+    count = f"{more}{len(files)} file{'' if len(files) == 1 else 's'}"
+    return f"{count}, {output.size(sum(one.size_bytes for one in files))} (`shoal download {job.id}`)"
 
 
 def _failed_rank(job: JobDetail) -> int:

@@ -259,7 +259,8 @@ def show(context: CliContext, job: JobArgument, tenant: TenantOption = None) -> 
             context.show(array, lambda: arrays.show(array))
             return
         tail = [] if context.json else details.last_lines(client, found)
-    context.show(found, lambda: details.show(found, tail))
+        kept = None if context.json else details.kept_outputs(client, found)
+    context.show(found, lambda: details.show(found, tail, kept))
 
 
 def explain(

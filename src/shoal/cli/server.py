@@ -88,8 +88,7 @@ def collect_garbage(
     context: CliContext,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")] = False,
 ) -> None:
-    """Remove what is over and old, as the server does by itself every ten minutes. How long what is kept: settings
-    `keep.jobs`, `keep.runs`, `keep.events`, `keep.bundles` (`shoal settings`)."""
+    """Remove what is over and old, as the server does by itself every ten minutes (settings `keep.*`)."""
     with context.client() as client:
         found = client.collect_garbage(dry_run=dry_run)
 
@@ -100,6 +99,7 @@ def collect_garbage(
             {
                 "jobs": f"{len(found.jobs)}, with their logs, events and checkpoints",
                 "run directories": f"{len(found.runs)} of jobs that stay",
+                "kept outputs": f"of {len(found.artifacts)} jobs that stay",
                 "bundles": len(found.bundles),
                 "other events": found.events,
                 "would be freed" if dry_run else "freed": output.size(found.freed_bytes),

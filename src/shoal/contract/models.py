@@ -232,8 +232,8 @@ class CheckView(View):
 
 
 class GarbageView(View):
-    """What the garbage collector removed, or would: ids of whole jobs, ids of jobs whose run directories go, digests of
-    bundles, the number of events, and the bytes on disk."""
+    """What the garbage collector removed, or would: ids of whole jobs, ids of jobs whose run directories (`runs`) or
+    kept outputs (`artifacts`) go, digests of bundles, the number of events, and the bytes on disk."""
 
     dry_run: bool
     jobs: list[str]
@@ -241,6 +241,25 @@ class GarbageView(View):
     bundles: list[str]
     events: int
     freed_bytes: int
+    artifacts: list[str] = Field(default_factory=list)
+
+
+class FileView(View):
+    """A file of a job, by its path in the run directory. `kind`: file, directory, link or other. `kept`: it is of the
+    outputs that the server keeps."""
+
+    path: str
+    kind: str
+    size_bytes: int
+    modified_at: float
+    kept: bool
+
+
+class FileList(View):
+    """`next` continues the listing (as `after`); absent when there is no more."""
+
+    files: list[FileView]
+    next: str | None = None
 
 
 class BundleView(View):

@@ -45,6 +45,7 @@ class Removed:
     bundles: tuple[str, ...] = ()
     events: int = 0
     freed_bytes: int = 0
+    artifacts: tuple[str, ...] = ()
 
 
 class GarbageCollector(BackgroundLoop):
@@ -68,7 +69,7 @@ class GarbageCollector(BackgroundLoop):
         self._every_s = every_s
         self._turn = asyncio.Lock()
         self.usage: Mapping[str, int] = {}
-        """Bytes of each tenant's files as of the last turn: run directories, checkpoints and bundles."""
+        """Bytes of each tenant's files as of the last turn: run directories, checkpoints, kept outputs, bundles."""
 
     async def _run(self) -> None:
         while True:
@@ -88,7 +89,7 @@ class GarbageCollector(BackgroundLoop):
             if removed != Removed():
                 log.info(
                     "removed", jobs=len(removed.jobs), runs=len(removed.runs), bundles=len(removed.bundles),
-                    events=removed.events, bytes=removed.freed_bytes,
+                    artifacts=len(removed.artifacts), events=removed.events, bytes=removed.freed_bytes,
                 )  # fmt: skip
             return removed
 
@@ -102,26 +103,29 @@ class GarbageCollector(BackgroundLoop):
         bundles = await asyncio.to_thread(self._store.bundles)
         runs = await asyncio.to_thread(_sizes, self._layout.home / "runs")
         kept = await asyncio.to_thread(_sizes, self._layout.home / "checkpoints")
+        artifacts = await asyncio.to_thread(_sizes, self._layout.home / "artifacts")
         usage = Counter({one.tenant: 0 for one in bundles})
         for one in bundles:
             usage[one.tenant] += one.size_bytes
         for job_id, tenant in [*live.items(), *((job.id, job.tenant) for job in finished)]:
-            usage[tenant] += runs.get(job_id, 0) + kept.get(job_id, 0)
+            usage[tenant] += runs.get(job_id, 0) + kept.get(job_id, 0) + artifacts.get(job_id, 0)
         self.usage = usage
         return plan(
             [job for job in finished if job.id not in live], runs, bundles, frozenset(named), self._retention,
-            self._jobs.now(), lambda job: self._jobs.cache.held.holds(job.id, job.array_id),
+            self._jobs.now(), lambda job: self._jobs.cache.held.holds(job.id, job.array_id), artifacts,
         )  # fmt: skip
 
     async def _told(self, removal: Removal) -> Removed:
         size = sum([await self._erase(job, dry_run=True) for job in removal.jobs])
         size += sum([await asyncio.to_thread(_size, self._run_dir(job)) for job in removal.runs])
+        size += sum([await asyncio.to_thread(_size, self._layout.artifacts_dir(job.id)) for job in removal.artifacts])
         return Removed(
             tuple(job.id for job in removal.jobs),
             tuple(job.id for job in removal.runs),
             tuple(one.digest for one in removal.bundles),
             await asyncio.to_thread(self._store.count_events, removal.events_before, [job.id for job in removal.jobs]),
             size + sum(one.size_bytes for one in removal.bundles),
+            tuple(job.id for job in removal.artifacts),
         )
 
     # --- removing ---
@@ -148,6 +152,11 @@ class GarbageCollector(BackgroundLoop):
             size += freed
             ids = [job.id for job in runs]
             await self._store.record([self._note(f"the files of {len(runs)} runs were removed", freed, runs=ids)])
+        for start in range(0, len(removal.artifacts), _BATCH):
+            ids = [job.id for job in removal.artifacts[start : start + _BATCH]]
+            freed = sum([await asyncio.to_thread(_remove_tree, self._layout.artifacts_dir(one)) for one in ids])
+            size += freed
+            await self._store.record([self._note(f"the outputs of {len(ids)} jobs were removed", freed, artifacts=ids)])
         for one in removal.bundles:
             note = self._note("an unused bundle was removed", one.size_bytes, bundle=one.digest, tenant=one.tenant)
             size += await self._bundles.remove(one, note)
@@ -160,13 +169,16 @@ class GarbageCollector(BackgroundLoop):
             tuple(one.digest for one in removal.bundles),
             events,
             size,
+            tuple(job.id for job in removal.artifacts),
         )
 
     async def _erase(self, job: FinishedJob, *, dry_run: bool = False) -> int:
         """All files of a job; how many bytes they took."""
         act = _size if dry_run else _remove_tree
         size = 0
-        for path in (self._run_dir(job), Path(self._layout.checkpoint_dir(job.id))):
+        for path in (
+            self._run_dir(job), Path(self._layout.checkpoint_dir(job.id)), self._layout.artifacts_dir(job.id),
+        ):  # fmt: skip
             size += await asyncio.to_thread(act, path)
         for number in range(1, job.attempts + 1):
             for phase in (DOWNLOAD, RUN, STORE):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +43,7 @@ from shoal.control.limits import JobLimits, complete, rank_limits
 from shoal.control.nodes import NodeWatch
 from shoal.control.phases import Layout
 from shoal.control.reconciler import Reconciler
+from shoal.control.results import FileEntry, FilePiece, Results
 from shoal.control.retention import Retention
 from shoal.control.sandboxes import require_apart, sandboxed
 from shoal.control.tenants import Tenants
@@ -100,6 +102,7 @@ class ControlPlane:
         self.recovery_s = 0.0
         self._limits = limits or JobLimits()
         self._layout = Layout(home, rank_limits(self._limits, *file_system_room(home)))
+        self._results = Results(self._layout)
         self._vault = Vault(home / "secret.key")
         self.secrets = Secrets(store, self.clock, self._vault)
         self.tenants = Tenants(store, self.clock, engine, least_sandbox=least_sandbox, changed=self._tenant_changed)
@@ -296,6 +299,14 @@ class ControlPlane:
     def run_dir(self, job: JobRecord) -> Path | None:
         """Where its newest attempt runs or ran; None before the first."""
         return self._layout.run_dir(job.id, job.attempt) if job.attempt else None
+
+    async def files(self, job_id: str, path: str, **options: Any) -> tuple[list[FileEntry], str | None]:
+        """As `Results.entries`."""
+        return await asyncio.to_thread(self._results.entries, self.job(job_id), path, **options)
+
+    async def file(self, job_id: str, path: str, **options: Any) -> FilePiece:
+        """As `Results.read`."""
+        return await asyncio.to_thread(self._results.read, self.job(job_id), path, **options)
 
     async def cancel(self, job_id: str, *, actor: str, cause: str = "") -> JobRecord:
         """Asks for the end of a job; it is CANCELLED at once when it waits, else after its processes ended."""
