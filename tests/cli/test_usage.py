@@ -37,4 +37,4 @@ def test_an_option_that_it_does_not_have(path: tuple[str, ...]) -> None:
 def test_words_that_it_needs_are_missing(path: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, [*path])
     assert result.exit_code == 2
-    assert "Missing" in result.output
+    assert "error: missing " in result.output

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.base.console.command import command
+from shoal.base.console.panels import SERVER
 from shoal.base.home import Home, ServerInfo, running_server, stop_server
 from shoal.cli.context import CliContext
 from shoal.contract.lifecycle import JobState
@@ -28,7 +29,7 @@ _GRACE_S = 60.0
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "down", takes=("json", "home"), rich_help_panel="Server")(down)
+    command(app, "down", takes=("json", "home"), rich_help_panel=SERVER)(down)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.base.console.command import JobArgument, TenantOption, command
+from shoal.base.console.panels import JOBS
 from shoal.cli.context import CliContext
 from shoal.core import NotFound
 
 if TYPE_CHECKING:
     from shoal.sdk.models import Download, FileView
 
-_PANEL = "Jobs"
 _PAGE = 10_000
 
 PathArgument = Annotated[
@@ -31,8 +31,8 @@ AttemptOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "ls", rich_help_panel=_PANEL)(ls)
-    command(app, "download", rich_help_panel=_PANEL)(download)
+    command(app, "ls", rich_help_panel=JOBS)(ls)
+    command(app, "download", rich_help_panel=JOBS)(download)
 
 
 def ls(

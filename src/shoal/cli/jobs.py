@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.base.console.command import FAILED, JobArgument, TenantOption, command
+from shoal.base.console.panels import JOBS, START
 from shoal.cli import arrays, views
 from shoal.cli.context import CliContext
 from shoal.cli.remarks import warnings_of
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from shoal.sdk import Client
     from shoal.sdk.models import ArrayChange, JobView, SubmittedView
 
-PANEL = "Jobs"
 _LISTED = 10
 """Of so many submitted jobs, each has its line."""
 _PAGE = 1000
@@ -46,14 +46,16 @@ CauseOption = Annotated[str, typer.Option("--because", help="Why, for the record
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "submit", rich_help_panel=PANEL)(submit)
-    command(app, "wait", rich_help_panel=PANEL)(wait)
-    command(app, "jobs", rich_help_panel=PANEL)(jobs)
-    command(app, "show", rich_help_panel=PANEL)(show)
-    command(app, "explain", rich_help_panel=PANEL)(explain)
-    command(app, "cancel", rich_help_panel=PANEL)(cancel)
-    command(app, "suspend", rich_help_panel=PANEL)(suspend)
-    command(app, "resume", rich_help_panel=PANEL)(resume)
+    command(app, "submit", rich_help_panel=JOBS)(submit)
+    command(app, "wait", rich_help_panel=JOBS)(wait)
+    command(app, "jobs", rich_help_panel=START)(jobs)
+    command(app, "show", rich_help_panel=JOBS)(show)
+    command(
+        app, "explain", rich_help_panel=START, short_help="Why a job waits, a service is not ready, or a job failed"
+    )(explain)
+    command(app, "cancel", rich_help_panel=JOBS, short_help="End jobs")(cancel)
+    command(app, "suspend", rich_help_panel=JOBS)(suspend)
+    command(app, "resume", rich_help_panel=JOBS)(resume)
 
 
 def submit(

@@ -11,6 +11,7 @@ import typer
 
 from shoal.base.console.command import TenantOption, command
 from shoal.base.console.files import read_input
+from shoal.base.console.panels import JOBS
 from shoal.cli.context import CliContext
 from shoal.cli.remarks import warnings_of
 from shoal.core import Invalid
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from shoal.contract.manifest import Kind
     from shoal.sdk.models import CheckView
 
-_PANEL = "Manifests"
 _AS_GIVEN = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 """Options are Slurm's, and those behind the script are the script's own."""
 
@@ -31,12 +31,14 @@ def register(app: typer.Typer) -> None:
     command(manifest, "check")(check)
     command(manifest, "schema")(schema)
     command(manifest, "explain")(explain)
-    app.add_typer(manifest, name="manifest", rich_help_panel=_PANEL)
+    app.add_typer(
+        manifest, name="manifest", rich_help_panel=JOBS, short_help="Check manifests, say what their fields mean"
+    )
     importer = typer.Typer(help="Translate manifests of other platforms.", no_args_is_help=True)
     command(importer, "ffdl")(ffdl)
     command(importer, "slurm")(slurm)
-    command(app, "sbatch", rich_help_panel=_PANEL, context_settings=_AS_GIVEN)(sbatch)
-    app.add_typer(importer, name="import", rich_help_panel=_PANEL)
+    command(app, "sbatch", rich_help_panel=JOBS, context_settings=_AS_GIVEN)(sbatch)
+    app.add_typer(importer, name="import", rich_help_panel=JOBS)
 
 
 def check(

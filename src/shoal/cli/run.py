@@ -12,10 +12,11 @@ import typer
 from typer.core import TyperCommand
 
 from shoal.base.console.command import FAILED, INTERRUPTED, TenantOption, command
+from shoal.base.console.panels import START
 from shoal.cli import commandline, stdin
 from shoal.cli.commandline import CommandOptions
 from shoal.cli.context import CliContext
-from shoal.cli.jobs import PANEL, FileOption, KeyOption, given_paths, read_manifest, warn
+from shoal.cli.jobs import FileOption, KeyOption, given_paths, read_manifest, warn
 from shoal.cli.terminal import Harmless
 from shoal.cli.watch import ServerWatch
 from shoal.contract.lifecycle import JobState
@@ -69,7 +70,13 @@ class WithLine(TyperCommand):
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "run", rich_help_panel=PANEL, cls=WithLine)(run)
+    command(
+        app,
+        "run",
+        rich_help_panel=START,
+        short_help="Run a command line or a manifest, and follow its log",
+        cls=WithLine,
+    )(run)
 
 
 def run(

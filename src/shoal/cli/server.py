@@ -11,26 +11,27 @@ import typer
 
 from shoal import __version__
 from shoal.base.console.command import NO_SERVER, command
+from shoal.base.console.panels import SERVER
 from shoal.cli.context import CliContext
 from shoal.core import ShoalError
 
 if TYPE_CHECKING:
     from shoal.contract.models import NodeView
 
-_PANEL = "Server"
-
 
 def register(app: typer.Typer) -> None:
-    command(app, "status", rich_help_panel=_PANEL)(status)
-    command(app, "gc", rich_help_panel=_PANEL)(collect_garbage)
-    command(app, "settings", rich_help_panel=_PANEL)(settings)
-    command(app, "doctor", rich_help_panel=_PANEL)(doctor)
-    command(app, "nodes", rich_help_panel=_PANEL)(nodes)
+    command(app, "status", rich_help_panel=SERVER, short_help="How the server is")(status)
+    command(app, "gc", rich_help_panel=SERVER, short_help="Remove what is over and old")(collect_garbage)
+    command(app, "settings", rich_help_panel=SERVER)(settings)
+    command(app, "doctor", rich_help_panel=SERVER, short_help="What this machine offers to jobs, and what is missing")(
+        doctor
+    )
+    command(app, "nodes", rich_help_panel=SERVER)(nodes)
     node = typer.Typer(help="Drain a node: no new work goes there, what runs goes on.", no_args_is_help=True)
     command(node, "drain")(drain)
     command(node, "undrain")(undrain)
-    app.add_typer(node, name="node", rich_help_panel=_PANEL)
-    command(app, "version", rich_help_panel=_PANEL)(version)
+    app.add_typer(node, name="node", rich_help_panel=SERVER)
+    command(app, "version", rich_help_panel=SERVER)(version)
 
 
 def settings(

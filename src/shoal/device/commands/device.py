@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.base.console.command import FAILED, CommandContext, JsonFlag, guarded
+from shoal.base.console.panels import TOOLS
 from shoal.core import NotFound
 from shoal.device.commands import simulate
 
@@ -28,7 +29,7 @@ simulate.register(device_app)
 
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(device_app, name="device", rich_help_panel="Host")
+    app.add_typer(device_app, name="device", rich_help_panel=TOOLS, short_help="Several programs on one accelerator")
 
 
 @device_app.command("status")

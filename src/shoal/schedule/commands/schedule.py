@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from shoal.base.console.command import CommandContext, command, guarded
+from shoal.base.console.panels import TOOLS
 from shoal.base.console.quiet import hushed
 from shoal.core import Invalid
 from shoal.schedule.choices import Durations, Mechanism
@@ -53,7 +54,12 @@ class Kind(StrEnum):
 
 def register(app: typer.Typer) -> None:
     live.register(schedule_app)
-    app.add_typer(schedule_app, name="schedule", rich_help_panel="Schedule")
+    app.add_typer(
+        schedule_app,
+        name="schedule",
+        rich_help_panel=TOOLS,
+        short_help="Simulate, compare and explain scheduling policies",
+    )
 
 
 class _BareJson(TyperCommand):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.base.console.command import CommandContext, command
+from shoal.base.console.panels import TOOLS
 from shoal.core import Invalid, ShoalError
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ _LOG_LINES = 8
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "serve", rich_help_panel="Services")(serve)
+    command(app, "serve", rich_help_panel=TOOLS, short_help="Serve models here and now, without a server of Shoal")(
+        serve
+    )
 
 
 def serve(
