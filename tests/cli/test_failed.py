@@ -27,7 +27,7 @@ def test_show_and_explain_have_all_that_is_needed_to_mend_it(shell: Shell, manif
         assert f"directory  {shell.home}/runs/{job['id']}/1\n" in told
         assert "last lines of its log:\n  line 21\n" in told
         assert "\n  new ^[]0;title^G\n" in told
-        assert "what to do  the program says why above" in told
+        assert "what to do  see what the program wrote last" in told
         assert f"shoal logs {job['id']}\n" in told
         assert "fault" not in told.replace("default", "")
     assert "U101-exit-code, caused by the job itself" in shell("show", job["id"]).stdout

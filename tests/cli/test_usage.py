@@ -38,3 +38,8 @@ def test_words_that_it_needs_are_missing(path: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, [*path])
     assert result.exit_code == 2
     assert "error: missing " in result.output
+
+
+def test_every_command_answers_as_json_but_the_one_that_the_page_names() -> None:
+    without = [path for path, command in COMMANDS.items() if not any("--json" in one.opts for one in command.params)]
+    assert without == [("device", "top")]

@@ -30,7 +30,7 @@ CAUSES: Mapping[Fault, str] = {
 
 _SUBMIT_AGAIN = "correct it and submit it again"
 REMEDIES: Mapping[ErrorCode, str] = {
-    ErrorCode.EXIT: f"the program says why above; {_SUBMIT_AGAIN}",
+    ErrorCode.EXIT: f"see what the program wrote last; {_SUBMIT_AGAIN}",
     ErrorCode.SIGNAL: f"a crash of the program, or a `kill` by somebody; {_SUBMIT_AGAIN}",
     ErrorCode.OUT_OF_MEMORY: "ask for more: `resources.memory` in the manifest, `--memory` of `shoal run`",
     ErrorCode.COMMAND_NOT_FOUND: "check the name; a program of a virtual environment needs its whole path, or PATH in "
@@ -132,7 +132,9 @@ def explain(found: ExplanationView, failed: JobDetail | None, tail: list[str]) -
 
 
 def _advise(job: JobDetail, tail: list[str]) -> None:
-    if tail:
+    if not tail:
+        print("\nits log is empty, or gone")
+    else:
         rank = _failed_rank(job)
         print(f"\nlast lines of its log{f' (rank {rank})' if job.ranks > 1 else ''}:")
         for line in tail:

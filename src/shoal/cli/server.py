@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal import __version__
-from shoal.base.console.command import NO_SERVER, command
+from shoal.base.console.command import FAILED, NO_SERVER, command
 from shoal.base.console.panels import SERVER
 from shoal.cli.context import CliContext
-from shoal.core import ShoalError
+from shoal.core import Capability, ShoalError
 
 if TYPE_CHECKING:
     from shoal.contract.models import NodeView
@@ -51,7 +51,7 @@ def settings(
         from shoal.base.console import output
 
         lines = [[row.name, _shown(row.value), row.text] for row in rows]
-        output.put(output.table(["setting", "value", "what it means"], lines))
+        output.put(output.table(["setting", "value", "what it means"], lines, drop=(), cut_middle=("value",)))
 
     context.show([asdict(row) for row in rows], human)
 
@@ -127,27 +127,35 @@ def _capabilities(found: Any) -> None:
 def doctor(
     context: CliContext,
     engine: Annotated[str, typer.Option(help="Look at what this engine would use instead of this machine.")] = "local",
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting, as for `shoal up`.")
+    ] = None,
 ) -> None:
-    """What this machine, or an engine's cluster, offers to jobs, what is missing, and what that costs. Needs no
-    server."""
+    """What this machine, or an engine's cluster, offers to jobs, what is missing, and what that costs. The exit code is
+    1 if no job can start. Needs no server."""
     from shoal.base.discover import find, find_one
     from shoal.engine.probe import probe_machine
 
     home = context.folder().absolute()
+    answer: dict[str, Any] = {"home": str(home)}
+    found: list[Capability] = []
     if engine != "local":
         from shoal.control.settings import load_settings
         from shoal.engine import EngineOptions
 
-        values = load_settings({"home": home, "engine": engine}).values
+        values = load_settings({"home": home, "engine": engine}, sets=sets or ()).values
         probe = find_one("shoal.engine_probes", engine)
         options = EngineOptions(home, values.slots, getattr(values, engine, None))
-        there = [asdict(one) for one in probe.load()(options)] if probe is not None else []
-        context.show({"home": str(home), "engine": engine, "capabilities": there}, lambda: _capabilities(there))
-        return
-    extensions = [one.load() for one in find("shoal.extensions").values()]
-    told = [*probe_machine(home), *(each for one in extensions for each in one.probe(home))]
-    found = [asdict(one) for one in told]
-    context.show({"home": str(home), "capabilities": found}, lambda: _capabilities(found))
+        found += probe.load()(options) if probe is not None else ()
+        answer["engine"] = engine
+    else:
+        extensions = [one.load() for one in find("shoal.extensions").values()]
+        found += [*probe_machine(home), *(each for one in extensions for each in one.probe(home))]
+    stopped = any(one.stops_everything for one in found)
+    answer |= {"jobs_can_start": not stopped, "capabilities": [asdict(one) for one in found]}
+    context.show(answer, lambda: _capabilities(answer["capabilities"]))
+    if stopped:
+        raise typer.Exit(FAILED)
 
 
 def nodes(context: CliContext) -> None:

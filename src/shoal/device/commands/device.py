@@ -15,8 +15,7 @@ from shoal.core import NotFound
 from shoal.device.commands import simulate
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from shoal.base.console.output import FittedTable
     from shoal.device.page import Occupant, Page
     from shoal.device.policy import Tenant
 
@@ -222,7 +221,7 @@ def _told(name: str | None) -> list[dict[str, Any]]:
     return told
 
 
-def _table() -> Table:
+def _table() -> FittedTable:
     from shoal.base.console import output
 
     rows: list[list[Any]] = []

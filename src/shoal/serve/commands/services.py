@@ -161,7 +161,10 @@ def _table(found: list[ServiceView]) -> Any:
                 one.reason.text if one.reason else "",
             ]
         )  # fmt: skip
-    return output.table(columns, rows)
+    return output.table(
+        columns, rows, cut_middle=("name",), least={"why": 24},
+        drop=("class", "gen", "models", "refused", "tenant", "rate", "objective", "p99"),
+    )  # fmt: skip
 
 
 def _state(service: ServiceView) -> Any:
