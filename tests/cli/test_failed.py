@@ -31,7 +31,7 @@ def test_show_and_explain_have_all_that_is_needed_to_mend_it(shell: Shell, manif
         assert f"shoal logs {job['id']}\n" in told
         assert "fault" not in told.replace("default", "")
     assert "U101-exit-code, caused by the job itself" in shell("show", job["id"]).stdout
-    assert shell.json("show", job["id"])["run_dir"] == f"{shell.home}/runs/{job['id']}/1"
+    assert shell.json("show", job["id"])["run_dir"] == f"runs/{job['id']}/1"
 
 
 def test_the_rank_that_failed_is_the_one_that_is_shown(shell: Shell, manifest: Write) -> None:

@@ -73,6 +73,7 @@ def test_a_file_beside_the_manifest_that_is_not_listed_is_named(
         (["python3", "train.py"], {"bundle": "sha256:" + "0" * 64}),
         (["python3", "train.py"], {"inputs": [{"from": "/data/train.py", "to": "train.py"}]}),
         (["cp", "a", "--output", "in.csv"], {}),
+        (["sh", "-c", "echo x > in.csv; ls >>train.py"], {}),
         (["echo", "../train.py", "/train.py"], {}),
     ],
 )

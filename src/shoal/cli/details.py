@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.base.console import output
@@ -49,8 +50,9 @@ REMEDIES: Mapping[ErrorCode, str] = {
 """What to do about each end that is a failure."""
 
 
-def show(job: JobDetail, tail: list[str], kept: str | None) -> None:
-    """All about a job; `tail` are the last lines of a failed one, `kept` the outputs of another."""
+def show(job: JobDetail, home: Path | None, tail: list[str], kept: str | None) -> None:
+    """All about a job; `home` is its server's, where that is known, `tail` the last lines of a failed one, `kept` the
+    outputs of another."""
     reason = (job.reason or {}).get("text", "")
     waited_for = (job.wait_cause or {}).get("text", "")
     output.facts(
@@ -62,7 +64,7 @@ def show(job: JobDetail, tail: list[str], kept: str | None) -> None:
             "wanted": job.desired.value if job.desired.value != "run" and not job.terminal else None,
             "class": f"{job.priority_class.value}, priority {job.priority}",
             "needs": views.gang(job),
-            **_place(job),
+            **_place(job, home),
             "submitted": output.moment(job.submitted_at),
             "started": output.moment(job.started_at),
             "ended": output.moment(job.ended_at),
@@ -84,13 +86,14 @@ def show(job: JobDetail, tail: list[str], kept: str | None) -> None:
         _advise(job, tail)
 
 
-def _place(job: JobDetail) -> dict[str, str | None]:
+def _place(job: JobDetail, home: Path | None) -> dict[str, str | None]:
     words, folder = unwrapped(job.manifest.get("command") or ())
     entrypoint = job.manifest.get("entrypoint")
     text = shlex.join(words) if words else str(entrypoint or "")
     text = _harmless(text.encode()).replace("\n", "\\n").replace("\r", "\\r")
     whole = text if len(text) <= _LONGEST_COMMAND else f"{text[:_LONGEST_COMMAND]} ..."
-    return {"command": whole, "directory": folder or job.run_dir}
+    own = None if job.run_dir is None else f"{home or 'HOME'}/{job.run_dir}"
+    return {"command": whole, "directory": folder or own}
 
 
 def _attempts(job: JobDetail) -> None:
@@ -113,7 +116,7 @@ def _attempts(job: JobDetail) -> None:
     output.put(output.table(["try", "outcome", "began", "ran", "ranks", "node", "devices", "message"], rows))
 
 
-def explain(found: ExplanationView, failed: JobDetail | None, tail: list[str]) -> None:
+def explain(found: ExplanationView, failed: JobDetail | None, home: Path | None, tail: list[str]) -> None:
     """Why a job waits; of one that failed, how."""
     print(found.summary)
     for cause in found.causes:
@@ -127,7 +130,7 @@ def explain(found: ExplanationView, failed: JobDetail | None, tail: list[str]) -
         start += f" ({found.estimate})" if found.estimate else ""
         print(f"jobs ahead: {found.ahead}   estimated start: {start}")
     if failed is not None:
-        output.facts(_place(failed))
+        output.facts(_place(failed, home))
         _advise(failed, tail)
 
 

@@ -262,7 +262,7 @@ def show(context: CliContext, job: JobArgument, tenant: TenantOption = None) -> 
             return
         tail = [] if context.json else details.last_lines(client, found)
         kept = None if context.json else details.kept_outputs(client, found)
-    context.show(found, lambda: details.show(found, tail, kept))
+    context.show(found, lambda: details.show(found, context.server_home(), tail, kept))
 
 
 def explain(
@@ -291,7 +291,7 @@ def explain(
         if failed is not None and failed.state is not JobState.FAILED:
             failed = None
         tail = [] if failed is None else details.last_lines(client, failed)
-    context.show(found, lambda: details.explain(found, failed, tail))
+    context.show(found, lambda: details.explain(found, failed, context.server_home(), tail))
 
 
 def cancel(

@@ -146,8 +146,8 @@ class AttemptView(View):
 
 
 class JobDetail(JobView):
-    """A job with its manifest and all its attempts, oldest first. `run_dir` is where its newest attempt runs or ran, on
-    the server's machine or the cluster's file system."""
+    """A job with its manifest and all its attempts, oldest first. `run_dir` is where its newest attempt runs or ran,
+    below the server's home."""
 
     manifest: dict[str, Any] = Field(default_factory=dict)
     attempts: list[AttemptView] = Field(default_factory=list)

@@ -297,8 +297,8 @@ class ControlPlane:
         return job if held is None else job.evolve(reason=held.as_json())
 
     def run_dir(self, job: JobRecord) -> Path | None:
-        """Where its newest attempt runs or ran; None before the first."""
-        return self._layout.run_dir(job.id, job.attempt) if job.attempt else None
+        """Where its newest attempt runs or ran, below the home; None before the first."""
+        return self._layout.run_dir(job.id, job.attempt).relative_to(self.home) if job.attempt else None
 
     async def files(self, job_id: str, path: str, **options: Any) -> tuple[list[FileEntry], str | None]:
         """As `Results.entries`."""
@@ -446,10 +446,10 @@ class ControlPlane:
         """Why nothing can be written now. A full disk is seen before a write fails, and its end before one does not."""
         room = free_bytes(self.home)
         if room < _LEAST_ROOM_BYTES:
-            return f"the disk is full: {room >> 10} KiB are free for {self.home}"
+            return f"the disk is full: {room >> 10} KiB are free for the server's home"
         failed = self.repository.writing.trouble
         over = isinstance(failed, DiskFull) and self.store.in_home
-        return None if failed is None or over else str(failed)
+        return None if failed is None or over else failed.what
 
     def status(self, by_state: Mapping[tuple[str, JobState], int] | None = None) -> dict[str, Any]:
         """`by_state` is what `store.job_counts` told; it is asked if None."""

@@ -13,6 +13,7 @@ _SHELL_SIGNS = frozenset({"&&", "||", "|", "&", ";", ">", ">>", "<", "<<", "2>",
 _VARIABLE = re.compile(r"\$(\{[A-Za-z_]\w*\}|[A-Za-z_]\w*|\([^\s()]+\))", re.ASCII)
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z|k|fi|c|tc)?sh", re.ASCII)
 _PARTS = re.compile(r"[\s;&|<>()\"'`=]+")
+_REDIRECTED = re.compile(r">>?\s*[^\s;&|<>()]+")
 _WRITTEN = frozenset({"-o", "--out", "--output", "-d", "--dir", "--log", "--save"})
 """Options whose value is mostly written, not read."""
 
@@ -51,7 +52,7 @@ def unlisted_files(manifest: JobManifest, is_file: Callable[[str], bool]) -> lis
 
 def _paths(word: str, words: Sequence[str]) -> list[str]:
     """What may be a path in a word: the word, or each part of what a shell is given to run."""
-    return _PARTS.split(word) if any(_SHELL.fullmatch(one) for one in words) else [word]
+    return _PARTS.split(_REDIRECTED.sub(" ", word)) if any(_SHELL.fullmatch(one) for one in words) else [word]
 
 
 def _modules(words: Sequence[str]) -> list[str]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 device_app = typer.Typer(
     help="Several programs on one accelerator: guaranteed work runs as if alone, best-effort work fills the gaps. "
-    "`shoal run --class best-effort -- python train.py` starts one.",
+    "`shoal run --device-memory 8GiB python train.py` starts one.",
     no_args_is_help=True,
 )
 simulate.register(device_app)
@@ -247,4 +247,4 @@ def _print_table() -> None:
     if table.row_count:
         console().print(table)
     else:
-        print("no program has shared a device here; `shoal run --class best-effort -- COMMAND` starts one that does")
+        print("no program has shared a device here; `shoal run --device-memory SIZE COMMAND` starts one that does")
