@@ -100,7 +100,7 @@ def cmdline(process: psutil.Process) -> Sequence[str]:
         (["{linear}", "--scheduler", "lottery"], ["there is no scheduler called 'lottery'", "one of deadline, fair"]),
         (["{linear}", "--replicas", "0"], ["invalid value for '--replicas'"]),
         (["{linear}", "--max-batch", "0"], ["invalid value for '--max-batch'"]),
-        ([], ["Missing argument 'MODEL'"]),
+        ([], ["missing argument 'MODEL'"]),
     ],
 )
 def test_what_makes_no_sense_is_refused_at_once(
