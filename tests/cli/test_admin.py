@@ -76,6 +76,10 @@ def test_the_machine_is_shown(shell: Shell) -> None:
     assert "devices busy" in shell("top", "--once").stdout
     assert shell.json("version") == {"version": __version__, "server": __version__}
     assert shell.json("doctor")["capabilities"]
+    assert shell.json("doctor")["jobs_can_start"]
+    lost = shell.json("doctor", "--engine", "slurm", env={"SLURM_CONF": "/nonexistent"}, code=1)
+    assert not lost["jobs_can_start"]
+    assert "there is no setting" in shell("doctor", "--engine", "slurm", "--set", "slurm.nope=1", code=2).stderr
 
 
 def test_a_node_is_drained_and_takes_work_again(shell: Shell) -> None:

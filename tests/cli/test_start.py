@@ -194,7 +194,7 @@ def test_the_version_loads_no_command() -> None:
 def test_a_command_loads_its_own_module_only(tmp_path: Path) -> None:
     loaded = set(run(_COMMAND, "down", "--home", str(tmp_path)).split())
     assert {name for name in loaded if name.startswith("shoal.cli.")} == {
-        "shoal.cli.app", "shoal.cli.context", "shoal.cli.server",
+        "shoal.cli.app", "shoal.cli.context", "shoal.cli.down",
     }  # fmt: skip
     assert loaded & {"fastapi", "httpx", "sqlalchemy", "uvicorn"} == set()
 

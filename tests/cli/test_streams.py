@@ -42,7 +42,7 @@ def test_characters_that_the_encoding_lacks_become_question_marks(shell: Shell) 
     assert "?" in ended.stdout
 
 
-def test_a_narrow_terminal_has_every_column_but_the_end_of_the_last(shell: Shell, tmp_path: Path) -> None:
+def test_a_narrow_terminal_has_the_columns_that_matter(shell: Shell, tmp_path: Path) -> None:
     manifest = tmp_path / "job.yaml"
     manifest.write_text("name: narrow\ncommand: [no-such-program-of-a-long-name]\n")
     shell("run", str(manifest), code=1)
@@ -55,9 +55,9 @@ def test_a_narrow_terminal_has_every_column_but_the_end_of_the_last(shell: Shell
     told = os.read(master, 65536).decode()
     os.close(master)
     header, job = told.splitlines()[:2]
-    names = "JOB NAME TENANT STATE CLASS NEEDS TRY WAITED RAN PROGRESS WHY"
-    assert header.split() == names.split()
-    assert job.split()[1:4] == ["narrow", "default", "FAILED"]
+    assert {"JOB", "NAME", "STATE", "WHY"} <= set(header.split())
+    assert "CLASS" not in header
+    assert {"narrow", "FAILED"} <= set(job.split())
     assert "long-name" not in job
 
 

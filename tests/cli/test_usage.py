@@ -37,4 +37,9 @@ def test_an_option_that_it_does_not_have(path: tuple[str, ...]) -> None:
 def test_words_that_it_needs_are_missing(path: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, [*path])
     assert result.exit_code == 2
-    assert "Missing" in result.output
+    assert "error: missing " in result.output
+
+
+def test_every_command_answers_as_json_but_the_one_that_the_page_names() -> None:
+    without = [path for path, command in COMMANDS.items() if not any("--json" in one.opts for one in command.params)]
+    assert without == [("device", "top")]

@@ -43,6 +43,14 @@ def test_a_run_that_is_gone_already_is_not_named_again() -> None:
     assert removed(job("a", 20), runs={}).runs == ()
 
 
+def test_kept_outputs_have_a_period_of_their_own_and_end_with_their_job() -> None:
+    keep = replace(KEEP, artifacts_s=10 * DAY_S)
+    jobs = [job("a", 31), job("b", 10), job("c", 9.9), job("d", 20)]
+    found = plan(jobs, {}, (), frozenset(), keep, NOW, with_artifacts={"a", "b", "c"})
+    assert [one.id for one in found.jobs] == ["a"]
+    assert [one.id for one in found.artifacts] == ["b"]
+
+
 def test_the_oldest_go_when_a_tenant_has_too_many() -> None:
     keep = replace(KEEP, jobs_per_tenant=2)
     jobs = [job("a", 3), job("b", 2), job("c", 1), job("x", 9, "bob"), job("y", 8, "bob")]
@@ -173,6 +181,34 @@ async def test_what_cannot_be_removed_is_told_and_keeps_nobody_elses(
     assert plane.job(stuck).state is JobState.SUCCEEDED
     monkeypatch.undo()
     assert (await plane.garbage.collect()).jobs == (stuck,)
+    await world.kill()
+
+
+@pytest.mark.virtual_time
+async def test_kept_outputs_are_counted_and_removed(tmp_path: Path) -> None:
+    world, plane = await opened(tmp_path)
+    plane.garbage._retention = replace(KEEP, artifacts_s=5 * DAY_S)
+    old, other = await finished(world, plane, "old"), await finished(world, plane, "other")
+    await plane.garbage.collect()
+    before = plane.garbage.usage["ada"]
+    for one in (old, other):
+        (tmp_path / "artifacts" / one).mkdir(parents=True)
+        (tmp_path / "artifacts" / one / "model").write_bytes(bytes(20_000))
+    await plane.garbage.collect()
+    assert plane.garbage.usage["ada"] >= before + 40_000
+    await later(world, 6)
+    told = await plane.garbage.collect(dry_run=True)
+    assert set(told.artifacts) == {old, other}
+    assert (tmp_path / "artifacts" / old / "model").exists()
+    assert await plane.garbage.collect() == told
+    assert told.freed_bytes >= 40_000
+    assert not any((tmp_path / "artifacts").iterdir())
+    notes = [event for event in plane.store.events(limit=5000) if "artifacts" in event.data]
+    assert [set(event.data["artifacts"]) for event in notes] == [{old, other}]
+    (tmp_path / "artifacts" / old).mkdir()
+    await later(world, 25)
+    assert set((await plane.garbage.collect()).jobs) == {old, other}
+    assert not (tmp_path / "artifacts" / old).exists()
     await world.kill()
 
 

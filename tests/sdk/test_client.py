@@ -16,7 +16,7 @@ import pytest
 import shoal
 from shoal.base.home import Home, ServerInfo, write_server
 from shoal.base.processes import start_ticks
-from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
+from shoal.core import Conflict, DiskFull, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
 from shoal.sdk import AsyncClient, Client, NoServer
 from shoal.sdk.client import Operation, Stream
 from shoal.sdk.locate import locator
@@ -102,6 +102,16 @@ def test_what_cannot_be_repeated_is_not_sent_again_once_it_may_have_arrived() ->
     with server.client() as client, pytest.raises(NoServer, match="broke"):
         client.resume("j-1")
     assert len(server.requests) == 2
+
+
+def test_a_full_disk_is_told_at_once_for_waiting_frees_none() -> None:
+    server = Server(failed(503, "disk-full"), failed(503), failed(503, "disk-full"))
+    with server.client(patience_s=60) as client:
+        for _ in range(2):
+            with pytest.raises(DiskFull, match="w") as told:
+                client.submit({"name": "x", "command": ["true"]})
+            assert told.value.hint == "h"
+    assert len(server.requests) == 3
 
 
 def test_patience_ends() -> None:

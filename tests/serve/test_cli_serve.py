@@ -114,9 +114,9 @@ def cmdline(process: psutil.Process) -> Sequence[str]:
         (["{linear}", "--slo-p99", "soon"], ["'soon' is not a duration", "such as 50ms"]),
         (["{linear}", "--memory", "much"], ["where: --memory", "such as 2GiB"]),
         (["{linear}", "--scheduler", "lottery"], ["there is no scheduler called 'lottery'", "one of deadline, fair"]),
-        (["{linear}", "--replicas", "0"], ["Invalid value for '--replicas'"]),
-        (["{linear}", "--max-batch", "0"], ["Invalid value for '--max-batch'"]),
-        ([], ["Missing argument 'MODEL'"]),
+        (["{linear}", "--replicas", "0"], ["invalid value for '--replicas'"]),
+        (["{linear}", "--max-batch", "0"], ["invalid value for '--max-batch'"]),
+        ([], ["missing argument 'MODEL'"]),
     ],
 )
 def test_what_makes_no_sense_is_refused_at_once(

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import JobFilter
-from shoal.core import LeaseLost, Unavailable
+from shoal.core import DiskFull, LeaseLost, Unavailable
 from shoal.store import open_store
 
 SUBMITTER = """
@@ -105,7 +105,7 @@ async def test_a_full_disk_refuses_writes_and_the_store_goes_on_when_there_is_ro
             break
     assert kept
     for job, error in refused:
-        assert type(error) is Unavailable
+        assert type(error) is DiskFull
         assert "the disk is full" in str(error)
         assert "free some space" in error.hint
         assert store.job(job.id) is None

@@ -103,7 +103,7 @@ def test_a_cluster_that_is_not_there_is_named_at_once(cluster: PrivateRay, tmp_p
     site.environ["SHOAL_RAY__ADDRESS"] = "127.0.0.1:1"
     told = site.shoal("up", "--detach", "--engine", "ray", "--port", "0", fails=True)
     assert "no Ray cluster answers at 127.0.0.1:1" in told
-    assert "no Ray cluster answers at 127.0.0.1:1" in site.shoal("doctor", "--engine", "ray")
+    assert "no Ray cluster answers at 127.0.0.1:1" in site.shoal("doctor", "--engine", "ray", fails=True)
 
 
 def test_doctor_tells_what_the_cluster_has(cluster: PrivateRay, tmp_path: Path) -> None:

@@ -35,6 +35,12 @@ def flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def free_bytes(path: Path) -> int:
+    """What this process may still write to the file system that this is on, or will be."""
+    found = os.statvfs(next(each for each in (path, *path.parents) if each.exists()))
+    return (found.f_bavail if os.geteuid() else found.f_bfree) * found.f_frsize
+
+
 def file_system_room(path: Path) -> tuple[int, int]:
     """The bytes and the files that the file system has room for that this is on, or will be. 0 files: they are not
     counted there."""

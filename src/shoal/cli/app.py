@@ -11,7 +11,7 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
@@ -23,19 +23,25 @@ if TYPE_CHECKING:
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "up": ("up",),
-    "server": ("down", "status", "gc", "settings", "doctor", "nodes", "node", "version"),
-    "backup": ("backup", "restore"),
-    "top": ("top",),
-    "demo": ("demo",),
     "run": ("run",),
-    "jobs": ("submit", "wait", "jobs", "show", "explain", "cancel", "suspend", "resume"),
+    "jobs": ("jobs", "submit", "wait", "show", "explain", "cancel", "suspend", "resume"),
     "streams": ("logs", "events", "metrics"),
-    "tenants": ("quota", "tenant", "secret"),
-    "manifests": ("manifest", "import", "sbatch"),
+    "files": ("ls", "download"),
+    "manifests": ("manifest", "sbatch", "import"),
+    "tenants": ("tenant", "quota", "secret"),
+    "down": ("down",),
+    "top": ("top",),
+    "server": ("status", "nodes", "node", "settings", "doctor", "gc", "version"),
+    "backup": ("backup", "restore"),
+    "demo": ("demo",),
 }
 """What each module of `shoal.cli` registers, in the order in which help shows it."""
 
 GROUP = "shoal.commands"
+
+_WRONG_WORDS = cast("type[Exception]", typer.BadParameter.__mro__[1])
+_SHOWN_ERROR = cast("type[Exception]", typer.BadParameter.__mro__[2])
+"""Typer's own errors: wrong words, and all that are for a person to read."""
 
 _MODULE_OF = {name: module for module, names in COMMANDS.items() for name in names}
 
@@ -60,6 +66,30 @@ def _make_context(json: bool, home: Path | None, url: str | None) -> CliContext:
 
 class Commands(TyperGroup):
     """Imports a command's module when the command is used. Help and typos import all of them."""
+
+    def main(self, args: Any = None, *, standalone_mode: bool = True, **more: Any) -> Any:  # type: ignore[override]
+        if not standalone_mode:
+            return super().main(args, standalone_mode=False, **more)
+        try:
+            code = super().main(args, standalone_mode=False, **more)
+        except (_SHOWN_ERROR, typer.Abort) as error:
+            from shoal.cli import root
+
+            code = root.refuse(error, sys.argv[1:] if args is None else list(args))
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except _WRONG_WORDS as error:
+            from shoal.cli import root
+
+            raise root.with_meant(error, args) from None
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from shoal.cli import root
+
+        root.write_help(self, ctx, formatter)
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         from shoal.base.discover import find
@@ -99,8 +129,9 @@ def _in_words(load: Callable[[], Any]) -> Any:
 app = typer.Typer(
     name="shoal",
     cls=Commands,
-    help="Many tenants share a few accelerators. Start with `shoal up --detach`, then `shoal run -f job.yaml`.",
-    epilog="Exit codes: 0 done, 1 failed, 2 usage or input, 3 not found, 4 no server, 5 not allowed, 6 conflict.",
+    help="Many tenants share a few accelerators. Start with `shoal up --detach`, then\n`shoal run python3 train.py`.",
+    epilog="Exit codes: 0 done, 1 failed, 2 usage or input, 3 not found, 4 no server,\n"
+    "5 not allowed, 6 conflict, 130 interrupted.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "obj": _make_context},
     pretty_exceptions_enable=False,

@@ -9,16 +9,16 @@ from typing import Annotated
 import typer
 
 from shoal.base.console.command import command
+from shoal.base.console.panels import SERVER
 from shoal.cli.context import CliContext
 
-_PANEL = "Server"
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.", dir_okay=False)]
 DbOption = Annotated[str | None, typer.Option(help="The database, where it is not the home's own: sqlite:///PATH.")]
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "backup", rich_help_panel=_PANEL)(backup)
-    command(app, "restore", rich_help_panel=_PANEL)(restore)
+    command(app, "backup", rich_help_panel=SERVER, short_help="Copy the database and its keys into one file")(backup)
+    command(app, "restore", rich_help_panel=SERVER)(restore)
 
 
 def backup(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.base.console.command import CommandContext
@@ -16,6 +18,10 @@ _FIRST_S = 2.0
 
 class CliContext(CommandContext):
     """Gives the commands of this package and of extensions a `shoal.Client`."""
+
+    def server_home(self) -> Path | None:
+        """The home of the server that is asked, if that is how it is found."""
+        return None if self.url or os.environ.get("SHOAL_URL") else self.folder().absolute()
 
     def client(self, *, patience_s: float = 2.0) -> Client:
         from shoal.sdk import Client

@@ -7,11 +7,14 @@ from typing import Annotated
 import typer
 
 from shoal.base.console.command import command
+from shoal.base.console.panels import TOOLS
 from shoal.cli.context import CliContext
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "demo", rich_help_panel="Server")(demo)
+    command(app, "demo", rich_help_panel=TOOLS, short_help="Watch real jobs of several tenants share this machine")(
+        demo
+    )
 
 
 def demo(

@@ -10,23 +10,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.base.console.command import FAILED, JobArgument, TenantOption, command
-from shoal.cli import arrays
+from shoal.base.console.panels import JOBS, START
+from shoal.cli import arrays, views
 from shoal.cli.context import CliContext
+from shoal.cli.remarks import warnings_of
 from shoal.contract import times
 from shoal.contract.lifecycle import JobOrder, JobState
 from shoal.core import Conflict, Invalid, NotFound
 
 if TYPE_CHECKING:
     from shoal.sdk import Client
-    from shoal.sdk.models import ArrayChange, ExplanationView, JobDetail, JobView, SubmittedView
+    from shoal.sdk.models import ArrayChange, JobView, SubmittedView
 
-PANEL = "Jobs"
 _LISTED = 10
 """Of so many submitted jobs, each has its line."""
 _PAGE = 1000
 _UNFINISHED = tuple(state for state in JobState if not state.terminal)
-_WAITS = "waits: "
-"""How the reason of a wait begins, where nothing before it says so."""
 
 Files = Annotated[
     list[Path] | None,
@@ -47,14 +46,16 @@ CauseOption = Annotated[str, typer.Option("--because", help="Why, for the record
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "submit", rich_help_panel=PANEL)(submit)
-    command(app, "wait", rich_help_panel=PANEL)(wait)
-    command(app, "jobs", rich_help_panel=PANEL)(jobs)
-    command(app, "show", rich_help_panel=PANEL)(show)
-    command(app, "explain", rich_help_panel=PANEL)(explain)
-    command(app, "cancel", rich_help_panel=PANEL)(cancel)
-    command(app, "suspend", rich_help_panel=PANEL)(suspend)
-    command(app, "resume", rich_help_panel=PANEL)(resume)
+    command(app, "submit", rich_help_panel=JOBS)(submit)
+    command(app, "wait", rich_help_panel=JOBS)(wait)
+    command(app, "jobs", rich_help_panel=START)(jobs)
+    command(app, "show", rich_help_panel=JOBS)(show)
+    command(
+        app, "explain", rich_help_panel=START, short_help="Why a job waits, a service is not ready, or a job failed"
+    )(explain)
+    command(app, "cancel", rich_help_panel=JOBS, short_help="End jobs")(cancel)
+    command(app, "suspend", rich_help_panel=JOBS)(suspend)
+    command(app, "resume", rich_help_panel=JOBS)(resume)
 
 
 def submit(
@@ -81,7 +82,7 @@ def submit(
                 if not context.json and (quiet or len(manifests) <= _LISTED):
                     ref, name = (job.id, job.name) if job.array is None else (job.array.id, arrays.title(job.array))
                     print(ref if quiet else f"{ref}  {name} ({job.tenant})", flush=True)
-                warn(context, job)
+                warn(context, job, manifest)
         finally:
             if context.json and accepted:
                 context.show(accepted[0] if len(paths) == 1 else accepted, lambda: None)
@@ -92,7 +93,8 @@ def submit(
 def given_paths(files: list[Path] | None, more: list[Path] | None) -> list[Path]:
     paths = [*(files or ()), *(more or ())]
     if not paths:
-        raise Invalid("there is nothing to submit", where="FILE", hint="`shoal submit job.yaml`, or - for stdin")
+        raise Invalid("there is nothing to submit", where="FILE",
+                      hint="name a manifest, or - for stdin; `shoal run COMMAND...` runs a command line")  # fmt: skip
     return paths
 
 
@@ -101,10 +103,11 @@ def read_manifest(path: Path) -> Path | str:
     return sys.stdin.read() if str(path) == "-" else path
 
 
-def warn(context: CliContext, job: SubmittedView) -> None:
-    """Say why a job that was accepted can never start as things are."""
-    for warning in job.warnings:
-        context.note(f"warning: {job.name}: {warning.text.removeprefix(_WAITS)}")
+def warn(context: CliContext, job: SubmittedView, manifest: Path | str | None = None) -> None:
+    """Say why a job that was accepted can never start as things are, or hardly does what its manifest means."""
+    told = [warning.text.removeprefix(views.WAITS) for warning in job.warnings]
+    for text in [*told, *(warnings_of(manifest) if manifest is not None else ())]:
+        context.note(f"warning: {job.name}: {text}")
 
 
 def _check_all(client: Client, manifests: list[Path | str], tenant: str | None, *, strict: bool) -> None:
@@ -119,7 +122,7 @@ def _check_all(client: Client, manifests: list[Path | str], tenant: str | None, 
             remarks = [one for one in checked.remarks if one.facts.get("job") not in names]
             names.add(checked.name)
             if strict and remarks:
-                first = remarks[0].text.removeprefix(_WAITS)
+                first = remarks[0].text.removeprefix(views.WAITS)
                 raise Invalid(first, where=checked.name, hint="without --strict it would be accepted, and wait")
         except Invalid as error:
             found.append(error)
@@ -232,7 +235,6 @@ def jobs(
 
     def human() -> None:
         from shoal.base.console import output
-        from shoal.cli import views
 
         if not found.jobs and not found.arrays:
             print("no jobs")
@@ -253,7 +255,9 @@ def _state(word: str) -> JobState:
 
 
 def show(context: CliContext, job: JobArgument, tenant: TenantOption = None) -> None:
-    """All about one job: where it is and why, its attempts and ranks."""
+    """All about one job: where it is and why, its attempts, and of a failed one its last words and what to do."""
+    from shoal.cli import details
+
     with context.client() as client:
         try:
             found = client.job(job, tenant=tenant)
@@ -263,56 +267,9 @@ def show(context: CliContext, job: JobArgument, tenant: TenantOption = None) -> 
                 raise error from None
             context.show(array, lambda: arrays.show(array))
             return
-    context.show(found, lambda: _show(found))
-
-
-def _show(job: JobDetail) -> None:
-    from shoal.base.console import output
-    from shoal.cli import views
-
-    reason = (job.reason or {}).get("text", "")
-    waited_for = (job.wait_cause or {}).get("text", "")
-    output.facts(
-        {
-            "job": job.id,
-            "name": job.name,
-            "tenant": job.tenant,
-            "state": views.state(job),
-            "wanted": job.desired.value if job.desired.value != "run" and not job.terminal else None,
-            "class": f"{job.priority_class.value}, priority {job.priority}",
-            "needs": views.gang(job),
-            "submitted": output.moment(job.submitted_at),
-            "started": output.moment(job.started_at),
-            "ended": output.moment(job.ended_at),
-            "deadline": output.moment(job.deadline_at),
-            "waited": output.duration(views.waited(job)),
-            "ran": output.duration(views.ran(job)),
-            "progress": views.progress(job),
-            "finishes": views.finish(job),
-            "waits" if job.state is JobState.QUEUED else "decision": reason.removeprefix(_WAITS),
-            "had waited": waited_for.removeprefix(_WAITS),
-            "retries": ", ".join(f"{count} ({fault})" for fault, count in job.retries.items()),
-            "error": f"{job.error_code} ({job.fault}'s fault)" if job.error_code else None,
-            "message": job.message,
-        }
-    )
-    if not job.attempts:
-        return
-    rows = [
-        [
-            one.number,
-            one.outcome.value if one.outcome else "-",
-            output.moment(one.created_at),
-            output.duration(one.ended_at - one.running_at if one.ended_at and one.running_at else None),
-            len(one.placement),
-            " ".join(sorted({place.node for place in one.placement})) or "-",
-            " ".join(device for place in one.placement for device in place.devices) or "-",
-            one.message or one.stop_cause,
-        ]
-        for one in job.attempts
-    ]
-    print()
-    output.put(output.table(["try", "outcome", "began", "ran", "ranks", "node", "devices", "message"], rows))
+        tail = [] if context.json else details.last_lines(client, found)
+        kept = None if context.json else details.kept_outputs(client, found)
+    context.show(found, lambda: details.show(found, context.server_home(), tail, kept))
 
 
 def explain(
@@ -323,6 +280,7 @@ def explain(
     """Why a job waits: every cause in order, what would have to change, and when it may start. Or why a service is not
     ready: the gateway's reasons and each replica's."""
     from shoal.base.console.subjects import meant
+    from shoal.cli import details
 
     with context.client() as client:
         subject = meant(client, job, tenant)
@@ -336,23 +294,11 @@ def explain(
             if array is None:
                 raise error from None
             found = client.explain_array(array.id, tenant=tenant)
-    context.show(found, lambda: _explain(found))
-
-
-def _explain(found: ExplanationView) -> None:
-    from shoal.base.console import output
-
-    print(found.summary)
-    for cause in found.causes:
-        mark = output.styled("blocks" if cause.blocking else "ok    ", "bold yellow" if cause.blocking else "green")
-        mark.append(f"  {cause.cause:<11} {cause.reason.text}", style="default")
-        if cause.blocking and cause.change:
-            mark.append(f"\n                    to change it: {cause.change}", style="dim")
-        output.console().print(mark, soft_wrap=True)
-    if any(cause.blocking for cause in found.causes):
-        start = output.moment(found.estimated_start) if found.estimated_start is not None else "cannot be said"
-        start += f" ({found.estimate})" if found.estimate else ""
-        print(f"jobs ahead: {found.ahead}   estimated start: {start}")
+        failed = None if found.causes or context.json else client.job(found.job_id, tenant=tenant)
+        if failed is not None and failed.state is not JobState.FAILED:
+            failed = None
+        tail = [] if failed is None else details.last_lines(client, failed)
+    context.show(found, lambda: details.explain(found, failed, context.server_home(), tail))
 
 
 def cancel(

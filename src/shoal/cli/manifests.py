@@ -11,14 +11,15 @@ import typer
 
 from shoal.base.console.command import TenantOption, command
 from shoal.base.console.files import read_input
+from shoal.base.console.panels import JOBS
 from shoal.cli.context import CliContext
+from shoal.cli.remarks import warnings_of
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
     from shoal.contract.manifest import Kind
     from shoal.sdk.models import CheckView
 
-_PANEL = "Manifests"
 _AS_GIVEN = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 """Options are Slurm's, and those behind the script are the script's own."""
 
@@ -30,12 +31,14 @@ def register(app: typer.Typer) -> None:
     command(manifest, "check")(check)
     command(manifest, "schema")(schema)
     command(manifest, "explain")(explain)
-    app.add_typer(manifest, name="manifest", rich_help_panel=_PANEL)
+    app.add_typer(
+        manifest, name="manifest", rich_help_panel=JOBS, short_help="Check manifests, say what their fields mean"
+    )
     importer = typer.Typer(help="Translate manifests of other platforms.", no_args_is_help=True)
     command(importer, "ffdl")(ffdl)
     command(importer, "slurm")(slurm)
-    command(app, "sbatch", rich_help_panel=_PANEL, context_settings=_AS_GIVEN)(sbatch)
-    app.add_typer(importer, name="import", rich_help_panel=_PANEL)
+    command(app, "sbatch", rich_help_panel=JOBS, context_settings=_AS_GIVEN)(sbatch)
+    app.add_typer(importer, name="import", rich_help_panel=JOBS)
 
 
 def check(
@@ -59,23 +62,20 @@ def check(
                 answer = takers.check(text if str(file) == "-" else file, tenant=tenant)
         except NoServer:
             context.note("no server answers: checked the text only")
-    if answer is None:
-        context.show(
-            {"name": manifest.name, "manifest": json.loads(manifest.canonical_json())}, lambda: _good(manifest.name)
-        )
-        return
-    found = answer
+    told = warnings_of(text if str(file) == "-" else file)
+    found = (
+        {"name": manifest.name, "manifest": json.loads(manifest.canonical_json())}
+        if answer is None else answer.model_dump(mode="json")
+    )  # fmt: skip
 
     def human() -> None:
-        _good(manifest.name)
-        for remark in found.remarks:
+        print(f"{manifest.name}: the manifest is good")
+        for remark in answer.remarks if answer is not None else ():
             print(f"  note: {remark.text}")
+        for warning in told:
+            print(f"  warning: {warning}")
 
-    context.show(found, human)
-
-
-def _good(name: str) -> None:
-    print(f"{name}: the manifest is good")
+    context.show({**found, "warnings": told}, human)
 
 
 def schema(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +12,15 @@ import typer
 from typer.core import TyperCommand
 
 from shoal.base.console.command import FAILED, INTERRUPTED, TenantOption, command
+from shoal.base.console.panels import START
+from shoal.cli import commandline, stdin
+from shoal.cli.commandline import CommandOptions
 from shoal.cli.context import CliContext
-from shoal.cli.jobs import PANEL, FileOption, Files, KeyOption, given_paths, read_manifest, warn
+from shoal.cli.jobs import FileOption, KeyOption, given_paths, read_manifest, warn
 from shoal.cli.terminal import Harmless
+from shoal.cli.watch import ServerWatch
 from shoal.contract.lifecycle import JobState
-from shoal.core import ANY, Invalid, PriorityClass, ShoalError, Unavailable
+from shoal.core import Invalid, ShoalError, Unavailable
 
 if TYPE_CHECKING:
     from shoal.sdk import Client
@@ -25,108 +29,136 @@ if TYPE_CHECKING:
 GROUP = "shoal.launchers"
 """Entry points: how a command line is run on this machine beside others, without a server."""
 
-_LONGEST_NAME = 48
-_CHANGE_DIRECTORY = 'cd "$1" && shift && exec "$@"'
+
+_WRONG_USE: tuple[type[BaseException], ...] = typer.BadParameter.__bases__
 
 
 class WithLine(TyperCommand):
-    """Keeps what follows `--` apart from the command's own arguments."""
+    """Keeps a command line apart from the command's own arguments: what follows `--`, or begins with a program."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        at = args.index("--") if "--" in args else len(args)
-        left: list[str] = super().parse_args(ctx, args[:at])
-        ctx.params["line"] = args[at + 1 :]
+        at = self._first_word(ctx, args)
+        before = args[at - 1 : at]
+        if before == ["--"]:
+            own, line = args[: at - 1], args[at:]
+        elif at < len(args) and commandline.is_command(args[at]):
+            own, line = args[:at], args[at:]
+        else:
+            end = args.index("--") if "--" in args else len(args)
+            own, line = args[:end], args[end + 1 :]
+        left: list[str] = super().parse_args(ctx, own)
+        ctx.params["line"] = line
         return left
 
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+    def _first_word(self, ctx: Any, args: list[str]) -> int:
+        """Where the first word stands that is no option, or an option's value. Wrong options are told later."""
+        parser = self.make_parser(ctx)
+        parser.allow_interspersed_args = False
+        try:
+            found, _, _ = parser.parse_args(args=list(args))
+        except _WRONG_USE:
+            return len(args)
+        return len(args) - len(found.get("files") or ())
+
+    def make_parser(self, ctx: Any) -> Any:
+        parser = super().make_parser(ctx)
+        del parser._long_opt["--line"]  # nobody types it
+        return parser
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return ["[OPTIONS]", "FILE | [--] COMMAND..."]
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "run", rich_help_panel=PANEL, cls=WithLine)(run)
+    command(
+        app,
+        "run",
+        rich_help_panel=START,
+        short_help="Run a command line or a manifest, and follow its log",
+        cls=WithLine,
+    )(run)
 
 
 def run(
     context: CliContext,
-    files: Files = None,
+    options: CommandOptions,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE | COMMAND", help="A manifest (- reads stdin), or a program and its words.", allow_dash=True
+        ),
+    ] = None,
     file: FileOption = None,
     tenant: TenantOption = None,
     key: KeyOption = None,
     rank: Annotated[int, typer.Option(help="Whose log to follow.")] = 0,
-    priority_class: Annotated[
-        PriorityClass, typer.Option("--class", help="Of a command line: guaranteed work goes before best-effort work.")
-    ] = PriorityClass.BEST_EFFORT,
-    memory: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Of a command line: share an accelerator, with so much of its memory."),
-    ] = None,
-    accelerators: Annotated[
-        str, typer.Option(metavar="[TYPE:]COUNT", help="Of a command line, from the server.")
-    ] = "1",
-    cpus: Annotated[float | None, typer.Option(min=0, help="Of a command line, from the server.")] = None,
+    stdin_too: Annotated[
+        bool,
+        typer.Option("--stdin/--no-stdin", help="Pass a pipe or file that is standard input to the command line."),
+    ] = True,
     local: Annotated[
         bool, typer.Option("--local", help="Run the command line here, at a device's gate, without a server.")
     ] = False,
     device: Annotated[str | None, typer.Option(help="With --local: which (see `shoal device doctor`).")] = None,
-    line: Annotated[list[str] | None, typer.Option(hidden=True, help="What follows `--`.")] = None,
+    line: Annotated[list[str] | None, typer.Option(hidden=True, help="The command line.")] = None,
 ) -> None:
-    """Submit a job, or a command line after `--`, and follow its log to the end. The exit code is 0 only if it
-    succeeded.
+    """Submit a job, or a command line, and follow its log to the end. The exit code is 0 only if it succeeded.
 
-    A command line runs in this directory with this PATH. Where no server runs it is started here, beside others that
-    share the device, as with --local. Ctrl-C ends the following, not the job. With --json the log goes to stderr and
-    the job to stdout.
-    """
+    `shoal run python3 train.py` runs in this directory with this PATH; other variables of this shell are named by
+    --env. It holds no accelerator unless --accelerators or --device-memory asks for one. What begins with a program is
+    a command line, and so is all behind `--`. Where no server runs it is started here, beside others that share the
+    device, as with --local. Ctrl-C ends the following, not the job. With --json the log goes to stderr and the job to
+    stdout.
+    """  # fmt: skip
     if line and (files or file):
         raise Invalid("there are a manifest and a command line", where="FILE", hint="give one of them")
     if not line:
         paths = given_paths(files, file)
+        for path in files or ():
+            commandline.check_manifest(path)
         if len(paths) != 1:
-            raise Invalid("run takes one job", where="FILE", hint="`shoal submit` takes several")
-        _follow_to_end(context, read_manifest(paths[0]), tenant, key, rank)
+            raise Invalid("run takes one job", where="FILE",
+                          hint="`shoal submit` takes several; a command line stands behind `--`")  # fmt: skip
+        if str(paths[0]) != "-" and stdin.is_waiting():
+            context.note("note: the job of a manifest has no standard input: what was piped here is not read")
+        _follow_to_end(context, lambda _: read_manifest(paths[0]), tenant, key, rank)
         return
-    size = 0 if memory is None else _size(memory)
     if not local and not device:
         try:
-            _follow_to_end(context, _job(line, priority_class, size, accelerators, cpus), tenant, key, rank)
+            _follow_to_end(
+                context, lambda client: _job(context, client, line, options, tenant, stdin_too), tenant, key, rank
+            )
             return
         except ShoalError as error:
-            if error.code != "no-server" or context.url or os.environ.get("SHOAL_URL"):
+            if error.code != "no-server" or context.url or os.environ.get("SHOAL_URL") or options.only_with_a_server:
                 raise
             context.note(f"{error.what}: `{line[0]}` runs here")
-    _launcher()(line, cls=priority_class, memory_bytes=size, device=device, note=context.note)
-
-
-def _size(text: str) -> int:
-    from shoal.contract.manifest.quantities import read_memory
-
-    try:
-        return read_memory(text)
-    except ValueError as error:
-        raise Invalid(str(error), where="--memory", hint="such as 20GiB") from None
+    if needless := options.only_with_a_server:
+        raise Invalid(
+            f"{' and '.join(needless)} cannot be kept without a server", where=needless[0],
+            hint="a limit for a device's memory is --device-memory" if "--memory" in needless else "leave it out",
+        )  # fmt: skip
+    os.environ.update(options.environment(os.environ))
+    _launcher()(
+        line, cls=options.priority_class, memory_bytes=options.device_memory_bytes, device=device, note=context.note
+    )
 
 
 def _job(
-    line: list[str], priority_class: PriorityClass, memory_bytes: int, accelerators: str, cpus: float | None
+    context: CliContext, client: Client, line: list[str], options: CommandOptions, tenant: str | None, stdin_too: bool
 ) -> dict[str, Any]:
-    """The job of a command line."""
-    kind, colon, count = accelerators.rpartition(":")
-    if not count.isdecimal():
-        raise Invalid(f"{accelerators!r} is no number of accelerators", where="--accelerators", hint="2, or a100:2")
-    asked: dict[str, Any] = {"type": kind if colon else ANY, "count": int(count)}
-    if memory_bytes:
-        asked |= {"share": priority_class.value, "memory": memory_bytes}
-    name = Path(line[1] if len(line) > 1 and not line[1].startswith("-") else line[0]).stem.lower()
-    resources: dict[str, Any] = {"accelerators": asked}
-    if cpus is not None:
-        resources["cpus"] = cpus
-    return {
-        "name": re.sub(r"[^a-z0-9]+", "-", name).strip("-")[:_LONGEST_NAME] or "command",
-        "command": ["/bin/sh", "-c", _CHANGE_DIRECTORY, "sh", str(Path.cwd()), *line],
-        "env": {"PATH": os.environ.get("PATH", os.defpath)},
-        "priority_class": priority_class.value,
-        "resources": resources,
-    }
+    """The job of a command line, with its standard input as a file of a bundle."""
+    made = options.manifest(line, Path.cwd(), os.environ, reads=False)
+    source = stdin.source()
+    if source is stdin.Source.TERMINAL:
+        commandline.check_terminal(line)
+    if source is not stdin.Source.STREAM or not stdin_too:
+        return made
+    client.status()  # so that nothing is read where no server is
+    if data := stdin.read(context.note):
+        made = options.manifest(line, Path.cwd(), os.environ, reads=True)
+        made["bundle"] = client.upload(stdin.archive(data), tenant=tenant).bundle
+    return made
 
 
 def _launcher() -> Any:
@@ -138,14 +170,17 @@ def _launcher() -> Any:
 
 
 def _follow_to_end(
-    context: CliContext, manifest: Path | str | dict[str, Any], tenant: str | None, key: str | None, rank: int
-) -> None:
+    context: CliContext, manifest: Callable[[Client], Path | str | dict[str, Any]], tenant: str | None,
+    key: str | None, rank: int,
+) -> None:  # fmt: skip
     with context.client(patience_s=30.0) as client:
-        job = client.submit(manifest, tenant=tenant, idempotency_key=key)
-        warn(context, job)
+        given = manifest(client)
+        job = client.submit(given, tenant=tenant, idempotency_key=key)
+        warn(context, job, None if isinstance(given, dict) else given)
         context.note(f"{job.id}  {job.name} ({job.tenant})")
         try:
-            ended = _follow(context, client, job.id, rank)
+            with ServerWatch(context):
+                ended = _follow(context, client, job.id, rank)
         except KeyboardInterrupt:
             context.note(f"\nthe job goes on: `shoal logs -f {job.id}` follows it, `shoal cancel {job.id}` ends it")
             raise typer.Exit(INTERRUPTED) from None

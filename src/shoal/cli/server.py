@@ -1,4 +1,4 @@
-"""The server once it is there: down, status, gc, settings, doctor, nodes, version."""
+"""The server once it is there: status, gc, settings, doctor, nodes, version."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal import __version__
-from shoal.base.console.command import NO_SERVER, command
+from shoal.base.console.command import FAILED, NO_SERVER, command
+from shoal.base.console.panels import SERVER
 from shoal.cli.context import CliContext
-from shoal.core import ShoalError
+from shoal.core import Capability, ShoalError
 
 if TYPE_CHECKING:
     from shoal.contract.models import NodeView
 
-_PANEL = "Server"
-
 
 def register(app: typer.Typer) -> None:
-    command(app, "down", rich_help_panel=_PANEL)(down)
-    command(app, "status", rich_help_panel=_PANEL)(status)
-    command(app, "gc", rich_help_panel=_PANEL)(collect_garbage)
-    command(app, "settings", rich_help_panel=_PANEL)(settings)
-    command(app, "doctor", rich_help_panel=_PANEL)(doctor)
-    command(app, "nodes", rich_help_panel=_PANEL)(nodes)
+    command(app, "status", rich_help_panel=SERVER, short_help="How the server is")(status)
+    command(app, "gc", rich_help_panel=SERVER, short_help="Remove what is over and old")(collect_garbage)
+    command(app, "settings", rich_help_panel=SERVER)(settings)
+    command(app, "doctor", rich_help_panel=SERVER, short_help="What this machine offers to jobs, and what is missing")(
+        doctor
+    )
+    command(app, "nodes", rich_help_panel=SERVER)(nodes)
     node = typer.Typer(help="Drain a node: no new work goes there, what runs goes on.", no_args_is_help=True)
     command(node, "drain")(drain)
     command(node, "undrain")(undrain)
-    app.add_typer(node, name="node", rich_help_panel=_PANEL)
-    command(app, "version", rich_help_panel=_PANEL)(version)
+    app.add_typer(node, name="node", rich_help_panel=SERVER)
+    command(app, "version", rich_help_panel=SERVER)(version)
 
 
 def settings(
@@ -51,7 +51,7 @@ def settings(
         from shoal.base.console import output
 
         lines = [[row.name, _shown(row.value), row.text] for row in rows]
-        output.put(output.table(["setting", "value", "what it means"], lines))
+        output.put(output.table(["setting", "value", "what it means"], lines, drop=(), cut_middle=("value",)))
 
     context.show([asdict(row) for row in rows], human)
 
@@ -60,24 +60,6 @@ def _shown(value: Any) -> str:
     if value is None:
         return "-"
     return ("off", "on")[value] if isinstance(value, bool) else str(value)
-
-
-def down(
-    context: CliContext, timeout: Annotated[float, typer.Option(help="Seconds to wait for it to leave.")] = 30.0
-) -> None:
-    """Stop the server. Running jobs go on, and the next server takes them over."""
-    import os
-
-    from shoal.base.home import Home, default_home, stop_server
-
-    home = Home(context.home.absolute()) if context.home else Home(default_home(os.environ))
-    info = stop_server(home, timeout_s=timeout)
-    if info is None:
-        context.show({"stopped": False}, lambda: print(f"no server runs in {home.path}"))
-        return
-    context.show(
-        {"stopped": True, **asdict(info)}, lambda: print(f"the server at {info.url} has stopped; its jobs run on")
-    )
 
 
 def status(context: CliContext) -> None:
@@ -93,7 +75,8 @@ def status(context: CliContext) -> None:
         simple = {key.replace("_", " "): value for key, value in extra.items() if not isinstance(value, list | dict)}
         if "uptime s" in simple:
             simple = {"uptime": output.duration(simple.pop("uptime s")), **simple}
-        ready = output.styled("yes" if found.ready else "no", "green" if found.ready else "red")
+        why = "no" if found.last_write_failed is None else f"no: {found.last_write_failed}"
+        ready = output.styled("yes" if found.ready else why, "green" if found.ready else "red")
         output.facts({"version": found.version, "ready": ready, "jobs": counts, **simple})
         _capabilities(extra.get("capabilities", ()))
 
@@ -106,8 +89,7 @@ def collect_garbage(
     context: CliContext,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")] = False,
 ) -> None:
-    """Remove what is over and old, as the server does by itself every ten minutes. How long what is kept: settings
-    `keep.jobs`, `keep.runs`, `keep.events`, `keep.bundles` (`shoal settings`)."""
+    """Remove what is over and old, as the server does by itself every ten minutes (settings `keep.*`)."""
     with context.client() as client:
         found = client.collect_garbage(dry_run=dry_run)
 
@@ -118,6 +100,7 @@ def collect_garbage(
             {
                 "jobs": f"{len(found.jobs)}, with their logs, events and checkpoints",
                 "run directories": f"{len(found.runs)} of jobs that stay",
+                "kept outputs": f"of {len(found.artifacts)} jobs that stay",
                 "bundles": len(found.bundles),
                 "other events": found.events,
                 "would be freed" if dry_run else "freed": output.size(found.freed_bytes),
@@ -145,27 +128,35 @@ def _capabilities(found: Any) -> None:
 def doctor(
     context: CliContext,
     engine: Annotated[str, typer.Option(help="Look at what this engine would use instead of this machine.")] = "local",
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting, as for `shoal up`.")
+    ] = None,
 ) -> None:
-    """What this machine, or an engine's cluster, offers to jobs, what is missing, and what that costs. Needs no
-    server."""
+    """What this machine, or an engine's cluster, offers to jobs, what is missing, and what that costs. The exit code is
+    1 if no job can start. Needs no server."""
     from shoal.base.discover import find, find_one
     from shoal.engine.probe import probe_machine
 
     home = context.folder().absolute()
+    answer: dict[str, Any] = {"home": str(home)}
+    found: list[Capability] = []
     if engine != "local":
         from shoal.control.settings import load_settings
         from shoal.engine import EngineOptions
 
-        values = load_settings({"home": home, "engine": engine}).values
+        values = load_settings({"home": home, "engine": engine}, sets=sets or ()).values
         probe = find_one("shoal.engine_probes", engine)
         options = EngineOptions(home, values.slots, getattr(values, engine, None))
-        there = [asdict(one) for one in probe.load()(options)] if probe is not None else []
-        context.show({"home": str(home), "engine": engine, "capabilities": there}, lambda: _capabilities(there))
-        return
-    extensions = [one.load() for one in find("shoal.extensions").values()]
-    told = [*probe_machine(home), *(each for one in extensions for each in one.probe(home))]
-    found = [asdict(one) for one in told]
-    context.show({"home": str(home), "capabilities": found}, lambda: _capabilities(found))
+        found += probe.load()(options) if probe is not None else ()
+        answer["engine"] = engine
+    else:
+        extensions = [one.load() for one in find("shoal.extensions").values()]
+        found += [*probe_machine(home), *(each for one in extensions for each in one.probe(home))]
+    stopped = any(one.stops_everything for one in found)
+    answer |= {"jobs_can_start": not stopped, "capabilities": [asdict(one) for one in found]}
+    context.show(answer, lambda: _capabilities(answer["capabilities"]))
+    if stopped:
+        raise typer.Exit(FAILED)
 
 
 def nodes(context: CliContext) -> None:

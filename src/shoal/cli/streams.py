@@ -8,17 +8,17 @@ from typing import Annotated
 import typer
 
 from shoal.base.console.command import JobArgument, TenantOption, command
+from shoal.base.console.panels import JOBS, START
 from shoal.cli.context import CliContext
 from shoal.contract import times
 
-_PANEL = "Jobs"
 _PATIENCE_S = 30.0
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "logs", rich_help_panel=_PANEL)(logs)
-    command(app, "events", rich_help_panel=_PANEL)(events)
-    command(app, "metrics", rich_help_panel=_PANEL)(metrics)
+    command(app, "logs", rich_help_panel=START, short_help="A job's output")(logs)
+    command(app, "events", rich_help_panel=JOBS, short_help="What happened, when, by whom and why")(events)
+    command(app, "metrics", rich_help_panel=JOBS)(metrics)
 
 
 def logs(

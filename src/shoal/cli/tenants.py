@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.base.console.command import TenantOption, command
+from shoal.base.console.panels import TENANTS
 from shoal.cli.context import CliContext
 from shoal.contract.principal import TokenRole
 from shoal.core import Invalid
@@ -17,7 +18,6 @@ from shoal.core import Invalid
 if TYPE_CHECKING:
     from shoal.sdk.models import TenantView
 
-_PANEL = "Tenants"
 _NONE = ("none", "unlimited", "-")
 
 Weight = Annotated[float | None, typer.Option(help="Its share when tenants compete.", show_default="1")]
@@ -64,13 +64,13 @@ def register(app: typer.Typer) -> None:
     command(tenant, "list")(listing)
     command(tenant, "set")(change)
     command(tenant, "token")(token)
-    app.add_typer(tenant, name="tenant", rich_help_panel=_PANEL)
-    command(app, "quota", rich_help_panel=_PANEL)(quota)
+    app.add_typer(tenant, name="tenant", rich_help_panel=TENANTS)
+    command(app, "quota", rich_help_panel=TENANTS, short_help="Show or change a tenant's limits")(quota)
     secret = typer.Typer(help="Values that jobs find in their environment, stored encrypted.", no_args_is_help=True)
     command(secret, "set")(set_secret)
     command(secret, "list")(list_secrets)
     command(secret, "delete")(delete_secret)
-    app.add_typer(secret, name="secret", rich_help_panel=_PANEL)
+    app.add_typer(secret, name="secret", rich_help_panel=TENANTS)
 
 
 def _count(word: str, option: str) -> int:

@@ -12,6 +12,11 @@ _CONTROL = re.compile(rf"{_COLOUR}|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _RESET = "\x1b[0m"
 
 
+def harmless(text: str) -> str:
+    """One line that a terminal obeys nothing of."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text.replace("\n", "\\n").replace("\r", "\\r"))
+
+
 class Harmless:
     """Takes a stream in pieces, cut anywhere. New lines, tabs and carriage returns (progress bars) pass."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.base.console.command import command
+from shoal.base.console.panels import SERVER
 from shoal.cli.context import CliContext
 from shoal.contract.lifecycle import ACTIVE, JobState
 
@@ -24,7 +25,7 @@ _IDLE_TENANTS = 5
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "top", rich_help_panel="Server")(top)
+    command(app, "top", rich_help_panel=SERVER)(top)
 
 
 @dataclass(frozen=True, slots=True)

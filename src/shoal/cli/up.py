@@ -13,6 +13,7 @@ import typer
 
 from shoal import __version__
 from shoal.base.console.command import SettingOption, command
+from shoal.base.console.panels import START
 from shoal.base.discover import find
 from shoal.cli.context import CliContext
 from shoal.core import Invalid, ShoalError
@@ -22,7 +23,7 @@ GROUP = "shoal.up_options"
 
 def register(app: typer.Typer) -> None:
     more = {name: one.annotation() for name, one in _installed().items()}
-    command(app, "up", more=more, rich_help_panel="Server")(up)
+    command(app, "up", more=more, rich_help_panel=START, short_help="Start the server")(up)
 
 
 @functools.cache

@@ -10,9 +10,11 @@ from shoal.base.console import output
 from shoal.contract.lifecycle import JobState
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from shoal.base.console.output import FittedTable
+    from shoal.sdk.models import ArrayView, AttemptView, JobView, NodeView, QuotaView
 
-    from shoal.sdk.models import ArrayView, JobView, NodeView, QuotaView
+DROPPED = ("class", "try", "needs", "progress", "waited", "tenant", "ran")
+"""Columns of jobs that go first on a narrow terminal. The job, its name, its state and why stay."""
 
 STATE_STYLES = {
     JobState.QUEUED: "yellow",
@@ -22,6 +24,10 @@ STATE_STYLES = {
     JobState.CANCELLED: "dim",
     JobState.SUSPENDED: "magenta",
 }
+
+
+WAITS = "waits: "
+"""How the reason of a wait begins, where nothing before it says so."""
 
 
 def state(job: JobView) -> Any:
@@ -50,6 +56,14 @@ def ran(job: JobView, now: float | None = None) -> float | None:
     if job.state in (JobState.RUNNING, JobState.CHECKPOINTING, JobState.STORING) and not job.ran_s:
         return max(0.0, now - job.started_at)
     return job.ran_s
+
+
+def attempt_ran(attempt: AttemptView, now: float | None = None) -> float | None:
+    """How long an attempt has run, or ran."""
+    if attempt.running_at is None:
+        return None
+    end = (time.time() if now is None else now) if attempt.ended_at is None else attempt.ended_at
+    return max(0.0, end - attempt.running_at)
 
 
 def progress(job: JobView) -> str:
@@ -94,7 +108,7 @@ def why(job: JobView) -> str:
     return job.message
 
 
-def jobs(found: Iterable[JobView], arrays: Iterable[ArrayView] = (), *, tenants: bool = True) -> Table:
+def jobs(found: Iterable[JobView], arrays: Iterable[ArrayView] = (), *, tenants: bool = True) -> FittedTable:
     columns = ["job", "name", "tenant", "state", "class", "needs", "try", "waited", "ran", "progress", "why"]
     dated = [(one.submitted_at, one.id, _array_row(one)) for one in arrays]
     for job in found:
@@ -106,7 +120,10 @@ def jobs(found: Iterable[JobView], arrays: Iterable[ArrayView] = (), *, tenants:
     if dated and arrays:
         dated.sort(key=lambda one: one[:2], reverse=True)
     rows = [row if tenants else row[:2] + row[3:] for _, _, row in dated]
-    return output.table(columns if tenants else columns[:2] + columns[3:], rows)
+    return output.table(
+        columns if tenants else columns[:2] + columns[3:], rows, drop=DROPPED, cut_middle=("name",),
+        least={"why": 24, "name": 12},
+    )  # fmt: skip
 
 
 def _array_row(array: ArrayView) -> list[Any]:
@@ -142,7 +159,7 @@ def squares(node: NodeView) -> Any:
     return text
 
 
-def nodes(found: Iterable[NodeView]) -> Table:
+def nodes(found: Iterable[NodeView]) -> FittedTable:
     rows = []
     for node in found:
         kinds = sorted({device.type for device in node.devices})
@@ -157,4 +174,7 @@ def nodes(found: Iterable[NodeView]) -> Table:
             ]
         )  # fmt: skip
         rows += [[f"  {machine.name}", *[""] * 5, " ".join(machine.job_ids)] for machine in node.machines]
-    return output.table(["node", "open", "type", "devices", "cpus free", "memory free", "jobs"], rows)
+    return output.table(
+        ["node", "open", "type", "devices", "cpus free", "memory free", "jobs"], rows,
+        drop=("memory free", "cpus free", "type"), cut_middle=("node", "devices"),
+    )  # fmt: skip

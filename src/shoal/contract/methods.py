@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload, runtime_checkable
 
 from shoal.contract.calls import Call, Exchange, Flow
 
@@ -49,6 +49,19 @@ class Namespace:
         self.exchange = client.exchange
         self.perform: Callable[[Flow[Any]], Any] = client.perform
         self.iterate: Callable[[Flow[None]], Any] = client.iterate
+
+
+@runtime_checkable
+class Stoppable(Protocol):
+    """A namespace of what the server keeps running by itself, job after job. On the sync client."""
+
+    def running(self) -> list[str]:
+        """What is kept running: `service ocr`, each once."""
+        ...
+
+    def stop_all(self, *, timeout_s: float) -> None:
+        """End all of it, and wait until it has. Raises Unavailable when it has not by then."""
+        ...
 
 
 class Operation(Generic[P, T]):

@@ -146,10 +146,12 @@ class AttemptView(View):
 
 
 class JobDetail(JobView):
-    """A job with its manifest and all its attempts, oldest first."""
+    """A job with its manifest and all its attempts, oldest first. `run_dir` is where its newest attempt runs or ran,
+    below the server's home."""
 
     manifest: dict[str, Any] = Field(default_factory=dict)
     attempts: list[AttemptView] = Field(default_factory=list)
+    run_dir: str | None = None
 
 
 class JobList(View):
@@ -230,8 +232,9 @@ class CheckView(View):
 
 
 class GarbageView(View):
-    """What the garbage collector removed, or would: ids of whole jobs, ids of jobs whose run directories go, digests of
-    bundles, the number of events, and the bytes on disk. `left` are files that could not be removed, and why."""
+    """What the garbage collector removed, or would: ids of whole jobs, ids of jobs whose run directories (`runs`) or
+    kept outputs (`artifacts`) go, digests of bundles, the number of events, and the bytes on disk. `left` are files
+    that could not be removed, and why."""
 
     dry_run: bool
     jobs: list[str]
@@ -240,6 +243,25 @@ class GarbageView(View):
     events: int
     freed_bytes: int
     left: list[str] = Field(default_factory=list)
+    artifacts: list[str] = Field(default_factory=list)
+
+
+class FileView(View):
+    """A file of a job, by its path in the run directory. `kind`: file, directory, link or other. `kept`: it is of the
+    outputs that the server keeps."""
+
+    path: str
+    kind: str
+    size_bytes: int
+    modified_at: float
+    kept: bool
+
+
+class FileList(View):
+    """`next` continues the listing (as `after`); absent when there is no more."""
+
+    files: list[FileView]
+    next: str | None = None
 
 
 class BundleView(View):
@@ -393,12 +415,14 @@ class NodeList(View):
 
 
 class StatusView(View):
-    """How the server is; further keys depend on its version."""
+    """How the server is; further keys depend on its version. It is not `ready` while nothing can be written, and
+    `last_write_failed` says why."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
     version: str
     ready: bool
+    last_write_failed: str | None = None
     jobs: dict[str, int] = Field(default_factory=dict)
 
 

@@ -20,6 +20,7 @@ from shoal.control import phases, transitions
 from shoal.control.job_cache import Live
 from shoal.control.job_repository import JobRepository
 from shoal.control.phases import Layout
+from shoal.control.results import NotKept, Results
 from shoal.control.transitions import ORDER, AttemptEnd
 from shoal.control.vault import SecretMissing
 from shoal.core import Fault, Reason
@@ -144,6 +145,9 @@ class AttemptRunner:
                     return end if end.code else AttemptEnd(ErrorCode.SIGNAL, "stopped before it began", end.ranks)
             end = await self._phase(live, RUN, JobState.RUNNING, transitions.STARTED)
             finished = end.code is None and not transitions.left_early(live.job, _must(live.attempt), end)
+            if finished and (outputs := phases.kept_outputs(manifest)):
+                end = await self._keep(live, end, outputs)
+                finished = end.code is None
             if phases.has_store(manifest, finished=finished):
                 try:
                     stored = await self._phase(live, STORE, JobState.STORING, "storing outputs", finished=finished)
@@ -155,6 +159,14 @@ class AttemptRunner:
             return self._not_launched(live, error)
         except SecretMissing as error:
             return AttemptEnd(ErrorCode.SECRET, str(error), rolled_back=True)
+
+    async def _keep(self, live: Live, end: AttemptEnd, outputs: list[str]) -> AttemptEnd:
+        """Keep these files of the run directory; work whose results are not there has failed."""
+        try:
+            await asyncio.to_thread(Results(self._layout).keep, live.job.id, live.job.attempt, outputs)
+        except NotKept as problem:
+            return replace(end, code=ErrorCode.OUTPUT, message=f"outputs could not be kept: {problem}")
+        return end
 
     async def _phase(
         self, live: Live, phase: str, state: JobState, cause: str, *, finished: bool = False
@@ -303,7 +315,15 @@ class AttemptRunner:
             code = ErrorCode.REFUSED
         if error.fault is not Fault.USER and self._jobs.cache.missing(live):
             code = ErrorCode.NODE_LOST
-        return AttemptEnd(code, str(error), rolled_back=True)
+        return AttemptEnd(code, _message(error, live.job.id), rolled_back=True)
+
+
+def _message(error: LaunchFailed, job_id: str) -> str:
+    """What a person is told, without the name of the gang, which nobody knows."""
+    where = error.where or ""
+    if where.startswith(f"{job_id}."):
+        where = where.partition(": ")[2]
+    return str(LaunchFailed(error.what, fault=error.fault, where=where or None, hint=error.hint))
 
 
 def _must(attempt: AttemptRecord | None) -> AttemptRecord:

@@ -45,6 +45,7 @@ class Removed:
     events: int = 0
     freed_bytes: int = 0
     left: tuple[str, ...] = ()
+    artifacts: tuple[str, ...] = ()
 
 
 class GarbageCollector(BackgroundLoop):
@@ -68,7 +69,7 @@ class GarbageCollector(BackgroundLoop):
         self._every_s = every_s
         self._turn = asyncio.Lock()
         self.usage: Mapping[str, int] = {}
-        """Bytes of each tenant's files as of the last turn: run directories, checkpoints and bundles."""
+        """Bytes of each tenant's files as of the last turn: run directories, checkpoints, kept outputs, bundles."""
 
     async def _run(self) -> None:
         while True:
@@ -88,7 +89,7 @@ class GarbageCollector(BackgroundLoop):
             if removed != Removed():
                 log.info(
                     "removed", jobs=len(removed.jobs), runs=len(removed.runs), bundles=len(removed.bundles),
-                    events=removed.events, bytes=removed.freed_bytes,
+                    artifacts=len(removed.artifacts), events=removed.events, bytes=removed.freed_bytes,
                 )  # fmt: skip
             for left in removed.left:
                 log.warning("files cannot be removed", left=left)
@@ -104,26 +105,29 @@ class GarbageCollector(BackgroundLoop):
         bundles = await asyncio.to_thread(self._store.bundles)
         runs = await asyncio.to_thread(_sizes, self._layout.home / "runs")
         kept = await asyncio.to_thread(_sizes, self._layout.home / "checkpoints")
+        artifacts = await asyncio.to_thread(_sizes, self._layout.home / "artifacts")
         usage = Counter({one.tenant: 0 for one in bundles})
         for one in bundles:
             usage[one.tenant] += one.size_bytes
         for job_id, tenant in [*live.items(), *((job.id, job.tenant) for job in finished)]:
-            usage[tenant] += runs.get(job_id, 0) + kept.get(job_id, 0)
+            usage[tenant] += runs.get(job_id, 0) + kept.get(job_id, 0) + artifacts.get(job_id, 0)
         self.usage = usage
         return plan(
             [job for job in finished if job.id not in live], runs, bundles, frozenset(named), self._retention,
-            self._jobs.now(), lambda job: self._jobs.cache.held.holds(job.id, job.array_id),
+            self._jobs.now(), lambda job: self._jobs.cache.held.holds(job.id, job.array_id), artifacts,
         )  # fmt: skip
 
     async def _told(self, removal: Removal) -> Removed:
         size = sum([await self._erase(job, dry_run=True) for job in removal.jobs])
         size += sum([await asyncio.to_thread(_size, self._run_dir(job)) for job in removal.runs])
+        size += sum([await asyncio.to_thread(_size, self._layout.artifacts_dir(job.id)) for job in removal.artifacts])
         return Removed(
             tuple(job.id for job in removal.jobs),
             tuple(job.id for job in removal.runs),
             tuple(one.digest for one in removal.bundles),
             await asyncio.to_thread(self._store.count_events, removal.events_before, [job.id for job in removal.jobs]),
             size + sum(one.size_bytes for one in removal.bundles),
+            tuple(job.id for job in removal.artifacts),
         )
 
     # --- removing ---
@@ -132,6 +136,7 @@ class GarbageCollector(BackgroundLoop):
         size = events = 0
         gone: list[str] = []
         runs: list[str] = []
+        artifacts: list[str] = []
         left: list[str] = []
         held = self._jobs.cache.held
         for start in range(0, len(removal.jobs), _BATCH):
@@ -150,6 +155,13 @@ class GarbageCollector(BackgroundLoop):
             if ids:
                 await self._store.record([self._note(f"the files of {len(ids)} runs were removed", freed, runs=ids)])
             runs += ids
+        for start in range(0, len(removal.artifacts), _BATCH):
+            freed, ids = await self._each(removal.artifacts[start : start + _BATCH], self._erase_artifacts, left)
+            size += freed
+            if ids:
+                note = self._note(f"the outputs of {len(ids)} jobs were removed", freed, artifacts=ids)
+                await self._store.record([note])
+            artifacts += ids
         for one in removal.bundles:
             note = self._note("an unused bundle was removed", one.size_bytes, bundle=one.digest, tenant=one.tenant)
             size += await self._bundles.remove(one, note)
@@ -158,6 +170,7 @@ class GarbageCollector(BackgroundLoop):
             events += old
         return Removed(
             tuple(gone), tuple(runs), tuple(one.digest for one in removal.bundles), events, size, tuple(left),
+            tuple(artifacts),
         )  # fmt: skip
 
     @staticmethod
@@ -179,7 +192,9 @@ class GarbageCollector(BackgroundLoop):
         """All files of a job; how many bytes they took. Raises OSError for what is left of them."""
         act = _size if dry_run else _remove_tree
         size = 0
-        for path in (self._run_dir(job), Path(self._layout.checkpoint_dir(job.id))):
+        for path in (
+            self._run_dir(job), Path(self._layout.checkpoint_dir(job.id)), self._layout.artifacts_dir(job.id),
+        ):  # fmt: skip
             size += await asyncio.to_thread(act, path)
         for number in range(1, job.attempts + 1):
             for phase in (DOWNLOAD, RUN, STORE):
@@ -188,6 +203,9 @@ class GarbageCollector(BackgroundLoop):
 
     async def _erase_run(self, job: FinishedJob) -> int:
         return await asyncio.to_thread(_remove_tree, self._run_dir(job))
+
+    async def _erase_artifacts(self, job: FinishedJob) -> int:
+        return await asyncio.to_thread(_remove_tree, self._layout.artifacts_dir(job.id))
 
     def _run_dir(self, job: FinishedJob) -> Path:
         return self._layout.home / "runs" / job.id

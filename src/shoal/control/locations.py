@@ -35,7 +35,8 @@ def _locations(manifest: JobManifest) -> Iterator[tuple[str, str]]:
     for number, given in enumerate(manifest.inputs):
         yield f"inputs[{number}].from", given.source
     for number, kept in enumerate(manifest.outputs):
-        yield f"outputs[{number}].to", kept.target
+        if kept.target is not None:
+            yield f"outputs[{number}].to", kept.target
 
 
 def _local(location: str) -> str | None:

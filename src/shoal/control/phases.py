@@ -43,6 +43,10 @@ class Layout:
     def checkpoint_dir(self, job_id: str) -> str:
         return f"{self.home}/checkpoints/{job_id}"
 
+    def artifacts_dir(self, job_id: str) -> Path:
+        """What the server keeps of a job's outputs."""
+        return self.home / "artifacts" / job_id
+
     def bundle(self, digest: str) -> Path:
         return self.home / "bundles" / digest.removeprefix("sha256:")
 
@@ -53,7 +57,12 @@ def has_download(manifest: JobManifest) -> bool:
 
 def has_store(manifest: JobManifest, *, finished: bool) -> bool:
     """Outputs are stored when the job finished; a checkpoint kept elsewhere whenever an attempt ends."""
-    return (finished and bool(manifest.outputs)) or _remote_checkpoint(manifest) is not None
+    return (finished and any(one.target for one in manifest.outputs)) or _remote_checkpoint(manifest) is not None
+
+
+def kept_outputs(manifest: JobManifest) -> list[str]:
+    """Paths in the run directory that the server keeps once the job finished."""
+    return [one.source for one in manifest.outputs if one.target is None]
 
 
 def placed_gang(job: JobRecord, attempt: AttemptRecord, manifest: JobManifest, layout: Layout) -> Gang:
@@ -119,7 +128,7 @@ def store_gang(
 ) -> Gang:  # fmt: skip
     moves: list[dict[str, Any]] = []
     if finished:
-        moves += [{"from": item.source, "to": item.target} for item in manifest.outputs]
+        moves += [{"from": item.source, "to": item.target} for item in manifest.outputs if item.target is not None]
     remote = _remote_checkpoint(manifest)
     if remote is not None:
         moves.append({"from": layout.checkpoint_dir(job.id), "to": remote, "optional": True})

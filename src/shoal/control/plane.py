@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from shoal.admission import (
     TenantState,
     decide,
 )
-from shoal.base.files import file_system_room
+from shoal.base.files import file_system_room, free_bytes
 from shoal.base.http import Limits as HttpLimits
 from shoal.base.loops import Loop
 from shoal.contract.events import EventKind
@@ -43,6 +44,7 @@ from shoal.control.locations import require_outside
 from shoal.control.nodes import NodeWatch
 from shoal.control.phases import Layout
 from shoal.control.reconciler import Reconciler
+from shoal.control.results import FileEntry, FilePiece, Results
 from shoal.control.retention import Retention
 from shoal.control.sandboxes import require_apart, sandboxed
 from shoal.control.tenants import Tenants
@@ -51,6 +53,7 @@ from shoal.core import (
     Capability,
     Clock,
     Conflict,
+    DiskFull,
     Fault,
     Invalid,
     NotFound,
@@ -66,6 +69,9 @@ from shoal.extension import Manifest
 from shoal.store import Store
 
 log = structlog.get_logger("shoal.plane")
+
+_LEAST_ROOM_BYTES = 64 << 10
+"""With less than this the database cannot keep a change."""
 
 
 class ControlPlane:
@@ -100,6 +106,7 @@ class ControlPlane:
         self.recovery_s = 0.0
         self._limits = limits or JobLimits()
         self._layout = Layout(home, rank_limits(self._limits, *file_system_room(home)))
+        self._results = Results(self._layout)
         self._vault = Vault(home / "secret.key")
         self.secrets = Secrets(store, self.clock, self._vault)
         self.tenants = Tenants(store, self.clock, engine, least_sandbox=least_sandbox, changed=self._tenant_changed)
@@ -295,6 +302,18 @@ class ControlPlane:
         held = self.cache.held.why(job_id)
         return job if held is None else job.evolve(reason=held.as_json())
 
+    def run_dir(self, job: JobRecord) -> Path | None:
+        """Where its newest attempt runs or ran, below the home; None before the first."""
+        return self._layout.run_dir(job.id, job.attempt).relative_to(self.home) if job.attempt else None
+
+    async def files(self, job_id: str, path: str, **options: Any) -> tuple[list[FileEntry], str | None]:
+        """As `Results.entries`."""
+        return await asyncio.to_thread(self._results.entries, self.job(job_id), path, **options)
+
+    async def file(self, job_id: str, path: str, **options: Any) -> FilePiece:
+        """As `Results.read`."""
+        return await asyncio.to_thread(self._results.read, self.job(job_id), path, **options)
+
     async def cancel(self, job_id: str, *, actor: str, cause: str = "") -> JobRecord:
         """Asks for the end of a job; it is CANCELLED at once when it waits, else after its processes ended."""
         cause = cause or f"cancelled by {actor}"
@@ -433,14 +452,24 @@ class ControlPlane:
         """The cluster now, frozen. To be taken on the event loop; what is taken may go to any thread."""
         return self.cache.index.snapshot(self.clock.now())
 
+    def _trouble(self) -> str | None:
+        """Why nothing can be written now. A full disk is seen before a write fails, and its end before one does not."""
+        room = free_bytes(self.home)
+        if room < _LEAST_ROOM_BYTES:
+            return f"the disk is full: {room >> 10} KiB are free for the server's home"
+        failed = self.repository.writing.trouble
+        over = isinstance(failed, DiskFull) and self.store.in_home
+        return None if failed is None or over else failed.what
+
     def status(self, by_state: Mapping[tuple[str, JobState], int] | None = None) -> dict[str, Any]:
         """`by_state` is what `store.job_counts` told; it is asked if None."""
+        trouble = self._trouble()
         counts: dict[str, int] = {}
         for (_, state), number in (self.store.job_counts() if by_state is None else by_state).items():
             counts[state] = counts.get(state, 0) + number
         return {
-            "ready": self.ready,
-            **({"last_write_failed": str(trouble)} if (trouble := self.repository.writing.trouble) is not None else {}),
+            "ready": self.ready and trouble is None,
+            **({"last_write_failed": trouble} if trouble is not None else {}),
             "epoch": self.store.epoch,
             "uptime_s": round(self.clock.now() - self._opened_at, 3),
             "reconcile_s": round(self.recovery_s, 4),

@@ -126,12 +126,15 @@ class KeepSettings(Group):
     jobs: Period = Field(_KEEP.jobs_s, description="finished jobs: record, events, metrics, logs, checkpoints; as 30d")
     runs: Period = Field(_KEEP.runs_s, description="run directories of finished jobs")
     events: Period = Field(_KEEP.events_s, description="events of no job and no live service")
+    artifacts: Period = Field(_KEEP.artifacts_s, description="outputs of finished jobs that the server keeps")
     bundles: Period = Field(_KEEP.bundles_s, description="archives that nothing live names, after their last use")
     jobs_per_tenant: int = Field(_KEEP.jobs_per_tenant, ge=1, le=100_000_000, description="finished jobs of a tenant")
     runs_size: Bytes | None = Field(None, description="run directories of a tenant's finished jobs together [any size]")
 
     def retention(self) -> Retention:
-        return Retention(self.jobs, self.runs, self.events, self.bundles, self.jobs_per_tenant, self.runs_size)
+        return Retention(
+            self.jobs, self.runs, self.events, self.bundles, self.artifacts, self.jobs_per_tenant, self.runs_size
+        )
 
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

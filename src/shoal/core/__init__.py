@@ -1,9 +1,10 @@
 """The vocabulary every component speaks: small frozen values, no I/O, nothing heavy imported."""
 
-from shoal.core.capability import Capability
+from shoal.core.capability import NO_JOBS, Capability
 from shoal.core.clock import Clock, ManualClock, SystemClock
 from shoal.core.errors import (
     Conflict,
+    DiskFull,
     Fault,
     Forbidden,
     Invalid,
@@ -24,10 +25,12 @@ from shoal.core.tokens import token_digest
 __all__ = [
     "ANY",
     "CPU_SLOT",
+    "NO_JOBS",
     "Capability",
     "Clock",
     "Conflict",
     "Device",
+    "DiskFull",
     "Estimate",
     "Fault",
     "Forbidden",

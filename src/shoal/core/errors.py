@@ -82,6 +82,12 @@ class Overloaded(ShoalError):
 
 
 class Unavailable(ShoalError):
-    """The platform cannot do this now (disk full, database away); the request had no effect."""
+    """The platform cannot do this now (database away); the request had no effect."""
 
     code = "unavailable"
+
+
+class DiskFull(Unavailable):
+    """Nothing can be written until somebody frees space; the request had no effect."""
+
+    code = "disk-full"

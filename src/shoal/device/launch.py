@@ -57,7 +57,7 @@ def run(
     else:
         if memory_bytes > chosen.memory_bytes > 0:
             what = f"{chosen.model} has {chosen.memory_bytes >> 20} MiB"
-            raise Invalid(what, where="--memory", hint="ask for less")
+            raise Invalid(what, where="--device-memory", hint="ask for less")
         env |= _seated(chosen, cls, memory_bytes, [program, *argv[1:]], env, note)
     os.execve(program, list(argv), env)  # noqa: S606  (no shell: the user's own command, as it was given)
 

@@ -21,7 +21,7 @@ import httpx
 from shoal.contract import sending
 from shoal.contract.calls import Done, Effect, Emit, Flow, Pause, Send, go_on
 from shoal.contract.methods import AsyncPerformer, Operation, Performer, Stream, SyncPerformer, single
-from shoal.sdk import flows, models, operations
+from shoal.sdk import downloads, flows, models, operations
 from shoal.sdk.exchange import Exchange
 from shoal.sdk.locate import locator
 
@@ -36,6 +36,7 @@ class _Methods(Performer):
     wait_array = Operation(flows.wait_array)
     logs = Stream(flows.logs, models.LogPiece)
     events = Stream(flows.events, models.EventView)
+    download = Stream(downloads.download, models.Download)
 
     jobs = single(operations.jobs)
     job = single(operations.job)
@@ -48,6 +49,8 @@ class _Methods(Performer):
     explain = single(operations.explain)
     metrics = single(operations.metrics)
     log_piece = single(operations.log_piece)
+    files = single(operations.files)
+    file_piece = single(operations.file_piece)
     event_page = single(operations.event_page)
     upload = single(sending.upload)
 

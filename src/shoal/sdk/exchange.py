@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import httpx
 
 from shoal.contract.calls import Call, Flow, Pause, Send
-from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
+from shoal.core import Conflict, DiskFull, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
 from shoal.sdk.locate import Locate, NoServer
 
 T = TypeVar("T")
@@ -52,13 +52,15 @@ class Exchange:
                 if asked is not None and self._clock() + asked < give_up_at:
                     yield Pause(asked)  # refused before it had any effect
                     continue
-                if response.status_code != 503 or self._clock() >= give_up_at:
+                if response.status_code != 503 or _DISK_FULL in response.content or self._clock() >= give_up_at:
                     return read(call, response)
             yield Pause(delay)
             delay = min(0.5, delay * 1.5)
 
 
 _MOST_DIGITS = 6
+_DISK_FULL = json.dumps(DiskFull.code).encode()
+"""In an answer that waiting does not change."""
 
 
 def _told_to_wait_s(response: httpx.Response) -> float | None:
@@ -129,6 +131,8 @@ def read(call: Call[T], response: httpx.Response) -> T:
     if kind is Invalid:
         problems = tuple(Invalid(p["what"], where=p.get("where"), hint=p.get("hint")) for p in body.get("problems", ()))
         raise Invalid(what, where=where, hint=hint, problems=problems)
+    if body.get("code") == DiskFull.code:
+        kind = DiskFull
     raise kind(what, where=where, hint=hint)
 
 

@@ -16,6 +16,8 @@ from shoal.contract.models import (
     EventList,
     EventView,
     ExplanationView,
+    FileList,
+    FileView,
     GarbageView,
     JobDetail,
     JobList,
@@ -55,12 +57,31 @@ class LogPiece:
         return self.data.decode(errors="replace")
 
 
+@dataclass(frozen=True, slots=True)
+class FilePiece:
+    """Bytes of a job's file of `size_bytes`, and their SHA-256; `version` differs once the file has changed."""
+
+    data: bytes
+    size_bytes: int
+    version: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """How far a file of a job is here. `sha256` of all of it: it is whole, and has its name `target`."""
+
+    path: str
+    target: str
+    size_bytes: int
+    done_bytes: int
+    sha256: str | None = None
+
+
 __all__ = [
-    "ArrayChange", "ArrayView",
-    "AttemptView", "BlockerView", "BundleView", "CheckView", "DeviceView", "ErrorView", "EventList",
-    "EventView", "ExplanationView",
-    "GarbageView", "JobDetail", "JobList", "JobView", "LogPiece", "MetricList",
-    "MetricView", "NewTokenView", "NodeList", "NodeView", "QuotaView", "ReasonView", "ResourcesView",
-    "SecretList", "SecretView",
-    "StatusView", "SubmittedView", "TenantList", "TenantView", "TokenList", "TokenView",
+    "ArrayChange", "ArrayView", "AttemptView", "BlockerView", "BundleView", "CheckView", "DeviceView",
+    "Download", "ErrorView", "EventList", "EventView", "ExplanationView", "FileList", "FilePiece",
+    "FileView", "GarbageView", "JobDetail", "JobList", "JobView", "LogPiece", "MetricList", "MetricView",
+    "NewTokenView", "NodeList", "NodeView", "QuotaView", "ReasonView", "ResourcesView", "SecretList",
+    "SecretView", "StatusView", "SubmittedView", "TenantList", "TenantView", "TokenList", "TokenView",
 ]  # fmt: skip

@@ -160,6 +160,50 @@ def log_piece(
     return Call("GET", _job(ref, "/logs"), piece, params, wait_s=wait_s)
 
 
+def files(
+    ref: str,
+    path: str = "",
+    *,
+    tenant: str | None = None,
+    attempt: int | None = None,
+    recursive: bool = False,
+    after: str | None = None,
+    limit: int = 1000,
+) -> Call[models.FileList]:
+    """What lies at a path of a job's run directory, and the outputs that the server kept, by path. With `attempt`, of
+    that attempt's run directory alone. Continue with `after=answer.next`."""
+    params = {
+        "tenant": tenant, "path": path or None, "attempt": attempt, "recursive": "true" if recursive else None,
+        "after": after, "limit": limit,
+    }  # fmt: skip
+    return Call("GET", _job(ref, "/files"), reads(models.FileList), params)
+
+
+def file_piece(
+    ref: str,
+    path: str,
+    *,
+    tenant: str | None = None,
+    attempt: int | None = None,
+    offset: int = 0,
+    limit: int = 4 << 20,
+    version: str | None = None,
+) -> Call[models.FilePiece]:
+    """A piece of a job's file. Raises Conflict where the file has changed since its `version`."""
+
+    def piece(response: httpx.Response) -> models.FilePiece:
+        headers = response.headers
+        return models.FilePiece(
+            data=response.content,
+            size_bytes=int(headers["x-shoal-size"]),
+            version=headers["x-shoal-version"],
+            sha256=headers["x-shoal-sha256"],
+        )
+
+    params = {"tenant": tenant, "path": path, "attempt": attempt, "offset": offset, "limit": limit, "version": version}
+    return Call("GET", _job(ref, "/file"), piece, params)
+
+
 def event_page(
     ref: str | None = None,
     *,

@@ -11,7 +11,7 @@ from shoal.contract.calls import Call, Exchange, Flow, Pause, fresh_key, json_bo
 from shoal.contract.methods import Namespace, Operation, Stream, single
 from shoal.contract.models import CheckView, EventList, EventView
 from shoal.contract.sending import Manifest, called, follow_events, manifest_text, time_left, upload
-from shoal.core import ShoalError, Unavailable
+from shoal.core import NotFound, ShoalError, Unavailable
 from shoal.serve.lifecycle import ServiceState
 from shoal.serve.models import ServiceDetail, ServiceExplanationView, ServiceList, ServiceView
 
@@ -172,6 +172,31 @@ def _ends(event: EventView) -> bool:
     return ServiceState(event.new_state).terminal
 
 
+_ALL = 1000
+
+
+def running(exchange: Exchange) -> Flow[list[str]]:
+    """The services that are not STOPPED, as `service NAME`; none where a server has no services."""
+    return [f"service {one.name}" for one in (yield from _all(exchange))]
+
+
+def _all(exchange: Exchange) -> Flow[list[ServiceView]]:
+    try:
+        return (yield from exchange.perform(list_services(limit=_ALL))).services
+    except NotFound:  # services are off there
+        return []
+
+
+def stop_all(exchange: Exchange, *, timeout_s: float) -> Flow[None]:
+    """Undeploy all services, and wait until they are STOPPED. Raises Unavailable when one is not by then."""
+    give_up_at = time.monotonic() + timeout_s
+    found = yield from _all(exchange)
+    for one in found:
+        yield from exchange.perform(undeploy(one.id, cause="the server is to stop with its jobs"))
+    for one in found:
+        yield from wait_stopped(exchange, one.id, timeout_s=max(0.0, give_up_at - time.monotonic()))
+
+
 class Services(Namespace):
     """The methods of `client.services`."""
 
@@ -180,6 +205,8 @@ class Services(Namespace):
     wait_ready = Operation(wait_ready)
     wait_stopped = Operation(wait_stopped)
     events = Stream(events, EventView)
+    running = Operation(running)
+    stop_all = Operation(stop_all)
 
     list = single(list_services)
     get = single(get_service)

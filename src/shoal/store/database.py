@@ -22,7 +22,7 @@ from sqlalchemy.exc import (
 )
 
 from shoal.base.files import flush_folder
-from shoal.core import Conflict, Invalid, ShoalError, Unavailable
+from shoal.core import Conflict, DiskFull, Invalid, ShoalError, Unavailable
 
 _BUSY_TIMEOUT_MS = 10_000
 # Pages of 4 KiB: a checkpoint each 16 MiB keeps the log short without a checkpoint per group.
@@ -156,7 +156,7 @@ class Database:
         if self.blames_value(error):
             return Invalid(f"the database cannot keep this value: {text}")
         if "disk is full" in text or "No space left" in text or "DiskFull" in type(error).__name__:
-            return Unavailable("the disk is full", where=str(self), hint="free some space; nothing was written")
+            return DiskFull("the disk is full", where=str(self), hint="free some space; nothing was written")
         if "is not a database" in text or "malformed" in text:
             return Unavailable(
                 f"the database is damaged: {text}", where=str(self),

@@ -95,6 +95,11 @@ class Store(Reads):
         """The epoch of the control lease this store holds; 0: none."""
         return self._writer.epoch
 
+    @property
+    def in_home(self) -> bool:
+        """Whether the database is a file, and so on this machine's disk."""
+        return self._database.path is not None
+
     def acquire(self, holder: str, *, wait_s: float = 0) -> int:
         """Take the control lease, waiting at most so long for another holder to end. Returns the new epoch.
 

@@ -236,7 +236,9 @@ async def test_only_the_admin_collects_garbage_and_a_dry_run_removes_nothing(hou
     async with house.client() as client:
         told = (await client.post("/v1/gc?dry_run=true")).json()
         # The tokens of this house were made in 1970.
-        assert told == {"dry_run": True, "jobs": [], "runs": [], "bundles": [], "events": 2, "freed_bytes": 0}
+        assert told == {
+            "dry_run": True, "jobs": [], "runs": [], "artifacts": [], "bundles": [], "events": 2, "freed_bytes": 0,
+        }  # fmt: skip
         assert house.plane.store.removed_seq() == 0
         assert (await client.post("/v1/gc")).json() == {**told, "dry_run": False}
         assert (await client.post("/v1/gc?dry_run=true")).json()["events"] == 0

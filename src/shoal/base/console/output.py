@@ -6,18 +6,17 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from shoal.base.console.fitting import GAP, ColumnWidth, cut, fit
+
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.table import Table
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
-
-_GAP = 2
-"""Blanks between two columns."""
 
 _LEAST = 12
-"""Characters that are left of a column that gives way."""
+"""Characters that are left of a column that is cut."""
 
 
 @cache
@@ -30,44 +29,71 @@ def console() -> Console:
 
 def put(found: RenderableType) -> None:
     """Print it; into a pipe without the blanks that fill up a table's lines."""
-    from rich.table import Table
-
     if console().is_terminal:
-        if isinstance(found, Table):
-            _fit(found, console().width)
-        console().print(found, crop=False)
+        console().print(found)
         return
     with console().capture() as captured:
         console().print(found)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()), flush=True)
 
 
-def _fit(table: Table, width: int) -> None:
-    """Cut the column that gives way, and no other: left to itself Rich would leave whole columns out. Where even that
-    is not enough, the lines are longer than the terminal, which breaks them."""
-    least = [column.min_width or max(_LEAST, len(str(column.header))) for column in table.columns]
-    for column, needed in zip(table.columns, least, strict=True):
-        if column.min_width is None:
-            column.max_width = max(needed, width - sum(least) - _GAP * len(least) + needed)
-    if sum(least) + _GAP * len(least) > width:
-        table.width = sum(least) + _GAP * len(least)
+class FittedTable:
+    """A table without lines, no wider than where it is drawn. See `table`."""
+
+    def __init__(
+        self, heads: list[str], rows: list[list[Any]], widths: list[ColumnWidth], middle: frozenset[int]
+    ) -> None:
+        self._heads = heads
+        self._rows = rows
+        self._widths = widths
+        self._middle = middle
+
+    @property
+    def row_count(self) -> int:
+        return len(self._rows)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.table import Table
+
+        made = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+        shown = fit(self._widths, options.max_width)
+        for at, width in shown:
+            made.add_column(cut(self._heads[at], width, middle=False), no_wrap=True, overflow="ignore", width=width)
+        for row in self._rows:
+            made.add_row(*(self._cut(row[at], at, width) for at, width in shown))
+        made.width = sum(width + GAP for _, width in shown) - GAP
+        yield from console.render(made, options.update(width=made.width))
+
+    def _cut(self, cell: Any, at: int, width: int) -> Any:
+        text = styled(cell, None) if isinstance(cell, str) else cell
+        if len(text.plain) <= width:
+            return text
+        return styled(cut(text.plain, width, middle=at in self._middle), str(text.style))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, last_gives_way: bool = True) -> Table:
-    """A table without lines. On a narrow terminal the last column is cut, the others are whole."""
-    from rich.table import Table
-
-    made = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    last_gives_way: bool = True,
+    drop: Sequence[str] | None = None,
+    cut_middle: Sequence[str] = (),
+    least: Mapping[str, int] = MappingProxyType({}),
+) -> FittedTable:
+    """A table without lines. On a narrow terminal the columns named in `drop` go, in that order (without it: those
+    between the first and the last, from the right), until the rest fits: the last column cut at its end, those of
+    `cut_middle` in the middle, to no less than `least` characters. A pipe gets all of it."""
+    heads = [column.upper() for column in columns]
     cells = [[cell if hasattr(cell, "plain") else str(cell) for cell in row] for row in rows]
-    for position, column in enumerate(columns):
-        if position == len(columns) - 1 and last_gives_way:
-            made.add_column(column.upper(), no_wrap=True, overflow="ellipsis")
-        else:
-            widest = max((len(getattr(row[position], "plain", row[position])) for row in cells), default=0)
-            made.add_column(column.upper(), no_wrap=True, overflow="fold", min_width=max(widest, len(column)))
-    for row in cells:
-        made.add_row(*row)
-    return made
+    order = list(columns[-2:0:-1]) if drop is None else list(drop)
+    widths = []
+    for at, column in enumerate(columns):
+        natural = max([len(column), *(len(getattr(row[at], "plain", row[at])) for row in cells)])
+        may_cut = column in cut_middle or (at == len(columns) - 1 and last_gives_way)
+        small = max(len(column), least.get(column, _LEAST)) if may_cut else natural
+        widths.append(ColumnWidth(natural, small, order.index(column) if column in order else None))
+    middle = frozenset(at for at, column in enumerate(columns) if column in cut_middle)
+    return FittedTable(heads, cells, widths, middle)
 
 
 def styled(text: str, style: str | None) -> Any:

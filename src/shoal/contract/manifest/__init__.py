@@ -10,6 +10,7 @@ from shoal.contract.manifest.document import MAX_BYTES
 from shoal.contract.manifest.ffdl import import_ffdl
 from shoal.contract.manifest.kinds import Kind, other_kind, other_kinds
 from shoal.contract.manifest.parse import kind_of, parse_as, parse_manifest, with_line
+from shoal.contract.manifest.remarks import remarks
 from shoal.contract.manifest.schema import (
     JOB,
     After,
@@ -30,5 +31,5 @@ __all__ = [
     "JOB", "MAX_BYTES", "Accelerators", "After", "Array", "Checkpoint", "Input", "JobManifest", "Kind", "Metrics",
     "Output", "Placement", "ResourceRequest", "Restart", "RestartLimits", "import_ffdl",
     "import_slurm", "kind_of", "manifest_schema", "other_kind", "other_kinds", "parse_array", "parse_as",
-    "parse_manifest", "with_line",
+    "parse_manifest", "remarks", "with_line",
 ]  # fmt: skip

@@ -51,6 +51,10 @@ def read_after(value: Any) -> Any:
     return {"job": value} if isinstance(value, str) else value
 
 
+def read_output(value: Any) -> Any:
+    return {"from": value} if isinstance(value, str) else value
+
+
 def read_program(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value or not value[0]:
         raise problem("the command is empty", "name the program first, such as [python, train.py]")

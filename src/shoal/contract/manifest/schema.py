@@ -37,6 +37,7 @@ from shoal.contract.manifest.readers import (
     read_after,
     read_entrypoint,
     read_grace,
+    read_output,
     read_pattern,
     read_program,
     split_command,
@@ -140,10 +141,14 @@ class Input(Part):
 
 
 class Output(Part):
-    """Results to store after the command succeeded: from a path in the run directory to a location."""
+    """Results to keep after the command succeeded: a file or directory. A plain path means `from`."""
 
     source: RelativePath = Field(alias="from", description="a path in the run directory")
-    target: Location = Field(alias="to", description="a location, to which it is stored")
+    target: Location | None = Field(
+        default=None,
+        alias="to",
+        description="a location, to which it is stored; left out: the server keeps it, for `shoal download`",
+    )
 
 
 class Checkpoint(Part):
@@ -264,8 +269,8 @@ class JobManifest(Manifest):
     inputs: tuple[Input, ...] = Field(
         default=(), max_length=256, description="data that is fetched before the command starts"
     )
-    outputs: tuple[Output, ...] = Field(
-        default=(), max_length=256, description="results that are stored after the command succeeded"
+    outputs: tuple[Annotated[Output, BeforeValidator(read_output)], ...] = Field(
+        default=(), max_length=256, description="results that are kept after the command succeeded"
     )
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="where checkpoints are kept")
     metrics: Metrics = Field(

@@ -148,7 +148,7 @@ async def show(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, wai
         with context.usage.waiting(who.token_id):
             job = await _wait_for_end(context, job.id, min(wait_s, context.limits.wait_s))
     attempts = await context.read(context.plane.store.attempts, job.id)
-    return answer(job_detail(job, attempts))
+    return answer(job_detail(job, attempts, context.plane.run_dir(job)))
 
 
 async def _wait_for_end(context: Context, job_id: str, wait_s: float) -> JobRecord:

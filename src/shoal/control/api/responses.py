@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -50,9 +51,10 @@ def job_view(job: JobRecord) -> Json:
     return {**_job(job), "resources": resources_view(job.resources), "fault": fault}
 
 
-def job_detail(job: JobRecord, attempts: Iterable[AttemptRecord]) -> Json:
+def job_detail(job: JobRecord, attempts: Iterable[AttemptRecord], run_dir: Path | None) -> Json:
     shown = [{**_attempt(one), "placement": [_placement(place) for place in one.placement]} for one in attempts]
-    return {**job_view(job), "manifest": orjson.loads(job.manifest), "attempts": shown}
+    place = None if run_dir is None else str(run_dir)
+    return {**job_view(job), "manifest": orjson.loads(job.manifest), "attempts": shown, "run_dir": place}
 
 
 def array_view(array: ArrayRecord, states: Mapping[JobState, int]) -> Json:

@@ -58,6 +58,10 @@ async def undrain(context: Ctx, who: Who, name: Name) -> Response:
     return await nodes(context, who)
 
 
+_OF_ALL = ("version", "ready", "last_write_failed", "uptime_s", "engine")
+"""Of the status, what a tenant learns as well."""
+
+
 @router.get("/v1/status", summary="How the server is", responses={**shows(models.StatusView), **fails(503)})
 async def status(context: Ctx, who: Who) -> Response:
     """A tenant's view counts its own jobs and leaves out the server's inner figures."""
@@ -65,7 +69,7 @@ async def status(context: Ctx, who: Who) -> Response:
     if who.admin:
         return answer(whole)
     counts = await tenant_counts(context)
-    own: Mapping[str, Any] = {key: whole[key] for key in ("version", "ready", "uptime_s", "engine") if key in whole}
+    own: Mapping[str, Any] = {key: whole[key] for key in _OF_ALL if key in whole}
     return answer({**own, "jobs": dict(counts.get(who.tenant or "", {}))})
 
 

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.base.console.command import FAILED, CommandContext, JsonFlag, guarded
+from shoal.base.console.panels import TOOLS
 from shoal.core import NotFound
 from shoal.device.commands import simulate
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from shoal.base.console.output import FittedTable
     from shoal.device.page import Occupant, Page
     from shoal.device.policy import Tenant
 
 device_app = typer.Typer(
     help="Several programs on one accelerator: guaranteed work runs as if alone, best-effort work fills the gaps. "
-    "`shoal run --class best-effort -- python train.py` starts one.",
+    "`shoal run --device-memory 8GiB python train.py` starts one.",
     no_args_is_help=True,
 )
 simulate.register(device_app)
 
 
 def register(app: typer.Typer) -> None:
-    app.add_typer(device_app, name="device", rich_help_panel="Host")
+    app.add_typer(device_app, name="device", rich_help_panel=TOOLS, short_help="Several programs on one accelerator")
 
 
 @device_app.command("status")
@@ -231,7 +231,7 @@ def _told(name: str | None) -> list[dict[str, Any]]:
     return told
 
 
-def _table(proc: Path = Path("/proc")) -> Table:
+def _table(proc: Path = Path("/proc")) -> FittedTable:
     from shoal.base.console import output
 
     rows: list[list[Any]] = []
@@ -258,4 +258,4 @@ def _print_table() -> None:
     if table.row_count:
         console().print(table)
     else:
-        print("no program has shared a device here; `shoal run --class best-effort -- COMMAND` starts one that does")
+        print("no program has shared a device here; `shoal run --device-memory SIZE COMMAND` starts one that does")

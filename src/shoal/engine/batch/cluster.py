@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
 
-from shoal.core import Capability, Clock, Fault, Invalid, Node, Unavailable
+from shoal.core import NO_JOBS, Capability, Clock, Fault, Invalid, Node, Unavailable
 from shoal.engine.batch.job import BatchJob, NotTaken
 from shoal.engine.pool import Pace, pool_of
 from shoal.engine.present import Present
@@ -113,7 +113,7 @@ class BatchCluster(ABC):
         kinds = sorted({device.type for node in nodes for device in node.devices})
         count = _capacity(nodes)
         if not count:
-            return Capability("accelerators", False, "no node is there", "no job can start until one is")
+            return Capability("accelerators", False, "no node is there", f"{NO_JOBS} until one is")
         return Capability("accelerators", True, f"{count} on {len(nodes)} nodes: {', '.join(kinds)}")
 
     @abstractmethod

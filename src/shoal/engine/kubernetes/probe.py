@@ -6,14 +6,14 @@ import asyncio
 import os
 from pathlib import Path
 
-from shoal.core import Capability, Invalid, ShoalError, SystemClock
+from shoal.core import NO_JOBS, Capability, Invalid, ShoalError, SystemClock
 from shoal.engine.batch import handover
 from shoal.engine.kubernetes.api import Api
 from shoal.engine.kubernetes.cluster import Cluster, mount_of
 from shoal.engine.kubernetes.settings import KubernetesSettings
 from shoal.engine.protocol import EngineOptions
 
-_NO_JOBS = "no job can start until this is mended"
+_NO_JOBS = f"{NO_JOBS} until this is mended"
 
 
 def probe_cluster(options: EngineOptions) -> tuple[Capability, ...]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from shoal.core import Capability, ShoalError, SystemClock
+from shoal.core import NO_JOBS, Capability, ShoalError, SystemClock
 from shoal.engine.protocol import EngineOptions
 from shoal.engine.ray.client import Bridge
 from shoal.engine.ray.cluster import Cluster
 from shoal.engine.ray.settings import RaySettings
 
-_NO_JOBS = "no job can start until this is mended"
+_NO_JOBS = f"{NO_JOBS} until this is mended"
 
 
 def probe_cluster(options: EngineOptions) -> tuple[Capability, ...]:

@@ -10,7 +10,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from shoal.core import Capability, ShoalError, SystemClock, Unavailable
+from shoal.core import NO_JOBS, Capability, ShoalError, SystemClock, Unavailable
 from shoal.engine.batch.job import NotTaken
 from shoal.engine.protocol import EngineOptions
 from shoal.engine.slurm.cluster import Cluster
@@ -18,7 +18,7 @@ from shoal.engine.slurm.commands import Commands
 from shoal.engine.slurm.settings import SlurmSettings
 from shoal.engine.slurm.submission import Target
 
-_NO_JOBS = "no job can start until this is mended"
+_NO_JOBS = f"{NO_JOBS} until this is mended"
 _WAIT_S = 15
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.base.console.command import CommandContext, JobArgument, TenantOption, command
+from shoal.base.console.panels import TOOLS
 from shoal.core import Estimate, Invalid, NotFound, Speeds
 from shoal.forecast.commands import plots
 from shoal.forecast.commands.gang import ALL_REDUCE, PARAMETER_SERVER, fit_all_reduce, fit_parameter_server, gang
@@ -56,7 +57,12 @@ def register(app: typer.Typer) -> None:
     command(forecast_app, "gang")(gang)
     command(forecast_app, "measure")(measure)
     command(forecast_app, "report")(report)
-    app.add_typer(forecast_app, name="forecast", rich_help_panel="Forecast")
+    app.add_typer(
+        forecast_app,
+        name="forecast",
+        rich_help_panel=TOOLS,
+        short_help="Predict speeds, ends and lifetimes, with intervals",
+    )
 
 
 def fit(

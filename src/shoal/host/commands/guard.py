@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.base.console.command import FAILED, CommandContext, command
+from shoal.base.console.panels import TOOLS
 from shoal.core import Invalid
 from shoal.host.commands import run
 from shoal.host.commands.places import journal_of
@@ -28,7 +29,9 @@ GroupArgument = Annotated[str | None, typer.Argument(metavar="GROUP", help="One 
 
 def register(app: typer.Typer) -> None:
     run.register(guard_app)
-    app.add_typer(guard_app, name="guard", rich_help_panel="Host")
+    app.add_typer(
+        guard_app, name="guard", rich_help_panel=TOOLS, short_help="Keep guaranteed work fast beside best-effort work"
+    )
 
 
 @command(guard_app, "bench", ("json",))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal.base.console.command import CommandContext, command
+from shoal.base.console.panels import TOOLS
 from shoal.core import Invalid
 from shoal.market.commands import decide, rented
 from shoal.market.commands.output import (
@@ -28,7 +29,9 @@ def register(app: typer.Typer) -> None:
         command(market_app, name)(function)
     decide.register(market_app)
     rented.register(market_app)
-    app.add_typer(market_app, name="market", rich_help_panel="Market")
+    app.add_typer(
+        market_app, name="market", rich_help_panel=TOOLS, short_help="Decide what to rent, where, spot or not"
+    )
 
 
 def offers(

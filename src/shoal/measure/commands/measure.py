@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.base.console.command import FAILED, CommandContext, command
+from shoal.base.console.panels import TOOLS
 from shoal.core import Invalid
 from shoal.measure.commands import frontier as measure_frontier
 from shoal.measure.commands.options import (
@@ -48,7 +49,9 @@ _SHAPE = "Shape of the load"
 
 def register(app: typer.Typer) -> None:
     measure_frontier.register(measure_app)
-    app.add_typer(measure_app, name="measure", rich_help_panel="Measure")
+    app.add_typer(
+        measure_app, name="measure", rich_help_panel=TOOLS, short_help="Put load on an inference server, and judge it"
+    )
 
 
 @command(measure_app, "run", ("json",))

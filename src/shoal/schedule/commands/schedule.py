@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from shoal.base.console.command import CommandContext, command, guarded
+from shoal.base.console.panels import TOOLS
 from shoal.base.console.quiet import hushed
 from shoal.core import Invalid
 from shoal.schedule.choices import Durations, Mechanism
@@ -53,7 +54,12 @@ class Kind(StrEnum):
 
 def register(app: typer.Typer) -> None:
     live.register(schedule_app)
-    app.add_typer(schedule_app, name="schedule", rich_help_panel="Schedule")
+    app.add_typer(
+        schedule_app,
+        name="schedule",
+        rich_help_panel=TOOLS,
+        short_help="Simulate, compare and explain scheduling policies",
+    )
 
 
 class _BareJson(TyperCommand):
@@ -135,9 +141,9 @@ def compare(
     context.show(body, lambda: view.compared(found))
 
 
-@command(schedule_app, "generate", ())
+@command(schedule_app, "generate", ("json",))
 def generate(
-    _: CommandContext,
+    context: CommandContext,
     out: Annotated[Path, typer.Option("--out", "-o", help="The trace to write, in Gavel's ten fields.")],
     throughputs: ThroughputsOption = None,
     kind: Annotated[Kind, typer.Option("--kind", help="Whose distributions.")] = Kind.GAVEL,
@@ -193,7 +199,11 @@ def generate(
         )  # fmt: skip
     written.write("".join(f"{line}\n" for line in workloads.gavel_lines(work, table)))
     speeds = f", with the made-up speeds of {table.source}" if throughputs is None else ""
-    print(f"{work.jobs} jobs over {work.arrived[-1] / 3600:.1f} hours written to {out}{speeds}")
+    hours = float(work.arrived[-1]) / 3600
+    context.show(
+        {"trace": str(out), "jobs": int(work.jobs), "hours": hours},
+        lambda: print(f"{work.jobs} jobs over {hours:.1f} hours written to {out}{speeds}"),
+    )
 
 
 @command(schedule_app, "solve", ("json",))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.base.console.command import CommandContext, command
+from shoal.base.console.panels import TOOLS
 from shoal.base.ends import printable
 from shoal.core import Invalid, ShoalError
 
@@ -32,7 +33,9 @@ _TELL_EVERY_S = 10.0
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "serve", rich_help_panel="Services")(serve)
+    command(app, "serve", rich_help_panel=TOOLS, short_help="Serve models here and now, without a server of Shoal")(
+        serve
+    )
 
 
 def serve(

@@ -10,12 +10,12 @@ import typer
 
 from shoal.base.console.command import CommandContext, TenantOption, command
 from shoal.base.console.files import read_input
+from shoal.base.console.panels import SERVICES, START
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
     from shoal.serve.models import ServiceDetail, ServiceView
 
-_PANEL = "Services"
 _MANIFESTS = (".yaml", ".yml", ".json")
 _LONGEST_NAME = 48
 
@@ -26,10 +26,10 @@ CauseOption = Annotated[str, typer.Option("--because", help="Why, for the record
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "deploy", rich_help_panel=_PANEL)(deploy)
-    command(app, "services", rich_help_panel=_PANEL)(services)
-    command(app, "scale", rich_help_panel=_PANEL)(scale)
-    command(app, "undeploy", rich_help_panel=_PANEL)(undeploy)
+    command(app, "deploy", rich_help_panel=START, short_help="Serve a model: deploy a service, or update it")(deploy)
+    command(app, "services", rich_help_panel=SERVICES)(services)
+    command(app, "scale", rich_help_panel=SERVICES)(scale)
+    command(app, "undeploy", rich_help_panel=SERVICES)(undeploy)
 
 
 def deploy(
@@ -161,7 +161,10 @@ def _table(found: list[ServiceView]) -> Any:
                 one.reason.text if one.reason else "",
             ]
         )  # fmt: skip
-    return output.table(columns, rows)
+    return output.table(
+        columns, rows, cut_middle=("name",), least={"why": 24},
+        drop=("class", "gen", "models", "refused", "tenant", "rate", "objective", "p99"),
+    )  # fmt: skip
 
 
 def _state(service: ServiceView) -> Any:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.base.console.command import CommandContext, command
+from shoal.base.console.panels import TENANTS
 from shoal.contract import times
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
     from shoal.tenancy.models import AuditEntry, NewPlaneView, PlaneView, UsageView
 
-_PANEL = "Tenants"
 
 NameArgument = Annotated[str, typer.Argument(metavar="PLANE", help="The plane's name.")]
 
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
     command(plane, "restore")(restore)
     command(plane, "export")(backup)
     command(plane, "import")(bring)
-    app.add_typer(plane, name="plane", rich_help_panel=_PANEL)
+    app.add_typer(plane, name="plane", rich_help_panel=TENANTS)
 
 
 def create(
