@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shoal.base import trees
 from shoal.core import Device
 from shoal.engine import Gang, GangStatus, RankSpec
 from shoal.engine.local import LocalEngine
@@ -189,6 +190,7 @@ async def local_kit(root: Path, **options: Any) -> AsyncIterator[LocalKit]:
             await kit.engine.forget(name)
         left = await kit.engine.sweep(frozenset())
         await kit.engine.close()
+        trees.remove(str(kit.home))  # one deeper than Python's recursion would end pytest's own removal
     assert left == ()
     assert kit.processes() == []
 
