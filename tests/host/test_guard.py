@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.core import Invalid, LeaseLost, NotFound, PriorityClass, Reason
-from shoal.host.guard.config import MECHANISMS, GuardConfig, parse_config, read_config
+from shoal.host.guard.config import MECHANISMS, FollowedConfig, GuardConfig, parse_config, read_config
+from shoal.host.guard.contradictions import contradictions
 from shoal.host.guard.daemon import GuardDaemon
 from shoal.host.guard.history import changes, present
 from shoal.host.guard.journal import Head, Journal, Record, adapter, files_of, read_journal
@@ -309,6 +310,28 @@ def test_a_wrong_configuration_says_what_is_wrong(change: dict[str, Any], said: 
     text = " ".join(f"{one.where}: {one.what}" for one in caught.value.problems)
     assert said in text
     assert not re.search(r"Input|validation|Tuple|\bshould\b", text), "in the house's words"
+
+
+def test_promised_cpus_exist_and_one_is_left_for_all_else() -> None:
+    def problems(*promised: float, beside: bool = True) -> list[str]:
+        groups: list[dict[str, Any]] = [
+            {"name": f"g{at}", "class": "guaranteed", "pids": [at + 1], "cpus": each}
+            for at, each in enumerate(promised)
+        ]
+        if beside:
+            groups.append({"name": "flood", "class": "best-effort", "pids": [100]})
+        return [f"{one.where}: {one.what}" for one in contradictions({"groups": groups}, cpus=4)]
+
+    assert problems(1, 2) == problems(1.5, 0.5) == problems(4, beside=False) == []
+    assert problems(5) == ["groups[0].cpus: 5 CPUs are promised, this machine has 4"]
+    assert problems(5, beside=False) == problems(5)
+    left = "groups: 4 CPUs are promised, this machine has 4: leave one for best-effort groups and all other work"
+    assert problems(4) == problems(3, 1) == problems(2.5, 0.5) == [left]
+    document = {"groups": [{"name": "g", "class": "guaranteed", "pids": [1], "cpus": 99_000}]}
+    with pytest.raises(Invalid) as caught:
+        parse_config(document)
+    assert "99000 CPUs are promised" in caught.value.problems[0].what
+    assert parse_config(document, kind=FollowedConfig)  # what the server writes is the promises of its own jobs
 
 
 _MATCHER = {"cgroup": "a/b", "label": "ROLE=x", "pids": [7, 8]}

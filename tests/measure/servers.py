@@ -38,7 +38,7 @@ class Fake:
     `exponential` service times, else constant ones. Every `fail_every`-th inference is answered 503, every
     `drop_every`-th by a closed connection, both 0 for never; after inference `stall_after` nothing is answered, after
     `die_after` the process is gone. `json_only` has no binary extension; `load_s` is how long a load takes;
-    `queue_limit` answers 503 beyond it.
+    `queue_limit` answers 503 beyond it. Without `repository` models are neither loaded nor unloaded.
     """
 
     models: dict[str, float] = field(default_factory=lambda: {"fake": 0.002})
@@ -52,6 +52,7 @@ class Fake:
     token: str | None = None
     load_s: float = 0.0
     queue_limit: int = 0
+    repository: bool = True
     seed: int = 1
 
 
@@ -199,7 +200,7 @@ class Door(asyncio.Protocol):
             return self._say(200, {"name": "fake", "version": "1", "extensions": extensions})
         if parts[:2] == ["v2", "health"]:
             return self._say(200, {})
-        if parts[:2] == ["v2", "repository"]:
+        if parts[:2] == ["v2", "repository"] and fake.repository:
             return self._repository(parts[2:])
         if parts[:2] != ["v2", "models"]:
             return self._say(404, {"error": "no such path"})

@@ -176,6 +176,21 @@ def test_the_search_says_why_it_ended() -> None:
     assert found.surprise <= 0.05 or found.gap.worst <= 0.05
 
 
+def test_a_search_whose_time_is_up_keeps_what_it_measured() -> None:
+    ended = []
+
+    def time_is_up() -> bool:
+        ended.append(True)
+        return len(ended) > 2
+
+    found, _ = searched(3, time_is_up=time_is_up)
+    assert found.reason.code == "time"
+    assert len(found.points) == 3 + 3  # each tenant alone, and the mixes that were begun before
+    assert "the front is known to" in found.reason.text
+    at_once, _ = searched(3, time_is_up=lambda: True)
+    assert at_once.reason.facts["rays"] == 1
+
+
 def test_searches_come_out_the_same_again() -> None:
     first, _ = searched(2, rays=2)
     again, _ = searched(2, rays=2)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from shoal.base.arrivals import constant, poisson
-from shoal.core import Invalid
+from shoal.core import Invalid, NotFound, Unavailable
 from shoal.measure.alarm import Alarm
 from shoal.measure.capacity import Goal
 from shoal.measure.coldstart import cold_starts
@@ -279,6 +279,14 @@ def test_cold_starts_are_timed_from_unload_to_answer() -> None:
     assert (found.total_s() > found.ready_s).all()
     document = found.as_json()
     assert document["ecdf"]["share"][-1] == 1.0
+
+
+def test_a_server_that_cannot_unload_is_told_apart_from_one_without_the_model() -> None:
+    with running_server(Fake(repository=False)) as url:
+        with pytest.raises(Unavailable, match="lacks the repository extension"):
+            run(cold_starts(Target(url, "fake"), repeats=1))
+        with pytest.raises(NotFound):
+            run(cold_starts(Target(url, "other"), repeats=1))
 
 
 def test_a_server_too_slow_even_alone_is_told_at_once(url: str) -> None:

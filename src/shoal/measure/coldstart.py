@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core import Clock, Invalid, SystemClock, Unavailable
+from shoal.core import Clock, Invalid, NotFound, SystemClock, Unavailable
 from shoal.measure.oip import Client, Encoding, prepare
 from shoal.measure.statistics import ecdf, quantile
 from shoal.measure.types import Floats, Target
@@ -65,7 +65,7 @@ async def cold_starts(
     rows = []
     for number in range(repeats):
         async with Client(target.url, token=target.token, timeout_s=timeout_s) as client:
-            await client.unload(target.model)
+            await _unload(client, target)
             began_s = clock.monotonic()
             await client.load(target.model)
             await _ready(client, target, began_s + timeout_s, clock)
@@ -78,6 +78,21 @@ async def cold_starts(
             on_start(number + 1)
     ready, first, warm = np.array(rows).T
     return ColdStarts(ready, first, warm)
+
+
+async def _unload(client: Client, target: Target) -> None:
+    """Raises Unavailable where the server has the model, but no repository extension to unload it by."""
+    try:
+        await client.unload(target.model)
+    except NotFound:
+        if not await client.model_ready(target.model, target.version):
+            raise
+        raise Unavailable(
+            "the server cannot unload models: it lacks the repository extension (POST /v2/repository/...)",
+            where=target.url,
+            hint="cold starts are measured on servers that load and unload models, such as shoal serve or Triton with "
+            "--model-control-mode=explicit",
+        ) from None
 
 
 async def _ready(client: Client, target: Target, deadline_s: float, clock: Clock) -> None:

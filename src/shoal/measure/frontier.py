@@ -65,10 +65,12 @@ def find_frontier(
     mixes: Sequence[Mapping[str, float]] = (),
     seed: int = 0,
     on_trial: Callable[[VectorTrial], None] = lambda _: None,
+    time_is_up: Callable[[], bool] = lambda: False,
 ) -> Frontier:
     """Search until the Pareto front is known to `gap` (in sums of normalised throughput): no mix is open by more, or
     for as many mixes in a row as there are tenants the front was where its neighbours said. Or until so many
-    `rays` were searched (None: 4 per tenant).
+    `rays` were searched (None: 4 per tenant), or after the mix at whose end `time_is_up` says so: what was measured
+    until then is kept, and the reason states how exactly the front is known.
 
     `start_per_s` are first guesses of the dedicated capacities, which are searched for first unless they are given.
     `mixes` (of rates in requests per second; only their ratios count) are searched before any other. `effort.tolerance`
@@ -99,6 +101,11 @@ def find_frontier(
             break
         elif search.rays >= most:
             reason = Reason("rays", f"{search.rays} mixes were searched, as many as allowed", {"rays": most})
+            break
+        elif search.rays and time_is_up():
+            widest = float(widths.max())
+            text = f"the time is up after {search.rays} mixes; the front is known to {widest:.2f}"
+            reason = Reason("time", text, {"rays": search.rays, "gap": widest})
             break
         else:
             surprises.append(search.ray(candidates[int(np.argmax(widths * search.distances(candidates)))]))

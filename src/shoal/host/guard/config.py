@@ -12,6 +12,7 @@ YAML, JSON or TOML, by the file's ending. Everything wrong with it is reported a
 from __future__ import annotations
 
 import json
+import os
 import pwd
 import tomllib
 from collections.abc import Mapping
@@ -243,7 +244,7 @@ def read_config(path: Path, *, kind: type[GuardConfig] = GuardConfig) -> GuardCo
 def parse_config(value: Any, *, where: str = "configuration", kind: type[GuardConfig] = GuardConfig) -> GuardConfig:
     if not isinstance(value, dict):
         raise Invalid("a configuration is a mapping with groups", where=where, hint=_EXAMPLE)
-    found = list(contradictions(value))
+    found = list(contradictions(value, None if issubclass(kind, FollowedConfig) else os.cpu_count()))
     try:
         made = kind.model_validate(value)
     except ValidationError as error:

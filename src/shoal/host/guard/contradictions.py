@@ -3,7 +3,8 @@ written, so that it is reported together with fields that are wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil, inf
 from typing import Any
 
 from shoal.core import Invalid, PriorityClass
@@ -15,8 +16,9 @@ _NOT_FOR: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def contradictions(document: Mapping[str, Any]) -> Iterator[Invalid]:
-    """Every one, with the field where it stands. Values of a wrong type are reported elsewhere."""
+def contradictions(document: Mapping[str, Any], cpus: int | None = None) -> Iterator[Invalid]:
+    """Every one, with the field where it stands. Values of a wrong type are reported elsewhere. `cpus` are those of the
+    machine; None where what is promised need not fit."""
     listed = document.get("groups")
     groups = [one if isinstance(one, Mapping) else {} for one in listed] if isinstance(listed, list | tuple) else []
     for at, group in enumerate(groups):
@@ -32,9 +34,29 @@ def contradictions(document: Mapping[str, Any]) -> Iterator[Invalid]:
                 text = f"{shared} {'are' if shared.startswith('pids') else 'is'} of group {_called(earlier, first)} too"
                 hint = "a process belongs to one group"
                 yield Invalid(f"{text}: {hint}", where=f"groups[{second}]")
+    if cpus is not None:
+        yield from _of_promises(groups, cpus)
     names = [group.get("name") for group in groups if isinstance(group.get("name"), str)]
     for name in sorted({str(one) for one in names if names.count(one) > 1}):
         yield Invalid(f"two groups are called {name}", where="groups")
+
+
+def _of_promises(groups: Sequence[Mapping[str, Any]], cpus: int) -> Iterator[Invalid]:
+    """CPUs that are promised: each group's exist, and where there is best-effort work one is left for it and for all
+    that is in no group."""
+    promised = [
+        (at, each) for at, group in enumerate(groups)
+        if isinstance(each := group.get("cpus"), int | float) and 0 < each < inf and each is not True
+    ]  # fmt: skip
+    there = f"this machine has {cpus}"
+    for at, each in promised:
+        if each > cpus:
+            yield Invalid(f"{each:g} CPUs are promised, {there}", where=f"groups[{at}].cpus")
+    total = sum(ceil(each) for _, each in promised)
+    beside = any(group.get("class") == PriorityClass.BEST_EFFORT for group in groups)
+    if beside and cpus <= total and all(each <= cpus for _, each in promised):
+        text = f"{total} CPUs are promised, {there}: leave one for best-effort groups and all other work"
+        yield Invalid(text, where="groups")
 
 
 def _of_group(group: Mapping[str, Any], where: str) -> Iterator[Invalid]:

@@ -93,6 +93,9 @@ def frontier(
     confidence: Annotated[float, typer.Option("--confidence", help="How sure each verdict is.")] = 0.95,
     trial_requests: Annotated[int, typer.Option("--trial-requests", help="At most so many a tenant.")] = 10_000,
     trial_time: Annotated[str, typer.Option("--trial-time", help="At most so long at one vector of rates.")] = "60s",
+    within: Annotated[
+        str, typer.Option("--within", help="Start no further mix after so long, and keep what was measured.")
+    ] = "10m",
     html: HtmlOption = None,
     *,
     sending: Sending,
@@ -119,6 +122,9 @@ def frontier(
         raise Invalid("a price is for wanted rates", where="--price", hint="add --want NAME=RATE")
     per_hour = None if price is None else Money.usd(_number(price, "--price"))
     effort = Effort(tolerance, confidence, trial_requests)
+    most_s, within_s = seconds_of(trial_time, "--trial-time"), seconds_of(within, "--within")
+    began = time.monotonic()
+    context.note(f"each trial takes up to {most_s:g} s; no further mix is begun after {within_s:g} s (--within)")
 
     def told(trial: VectorTrial) -> None:
         clear()
@@ -130,9 +136,9 @@ def frontier(
             settings=sending.settings(), on_progress=on_progress,
         )  # fmt: skip
         found = find_frontier(
-            ConcurrentProbe(load, goals, effort, most_s=seconds_of(trial_time, "--trial-time")), goals,
+            ConcurrentProbe(load, goals, effort, most_s=most_s), goals,
             start_per_s=load.guesses(), effort=effort, rays=rays, gap=gap, mixes=[wanted] if wanted else [],
-            seed=sending.seed, on_trial=told,
+            seed=sending.seed, on_trial=told, time_is_up=lambda: time.monotonic() - began > within_s,
         )  # fmt: skip
     document = found.as_json()
     sections = [report.frontier(found)]
