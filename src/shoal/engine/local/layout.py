@@ -122,6 +122,10 @@ class GangDir:
         """This, or what an earlier wish left."""
         return min(grace_s, float(self.stop_wish().get("grace_s", grace_s)))
 
+    def asked_to_stop_at(self) -> float:
+        """When the wish was last written. Raises OSError."""
+        return (self.path / "stop").stat().st_mtime
+
     def stop_wish(self) -> dict[str, str]:
         return read_record(f"{self.path}/stop")
 

@@ -18,6 +18,8 @@ from shoal.engine.local.processes import Marked, marked
 from shoal.engine.local.supervisor import ABORT, EXITED
 from shoal.engine.local.watch import RECHECK_S, Fifo, check_supervisor, unwatch, watch_supervisor
 
+SILENT_S = 10.0
+"""So long after a grace a supervisor may still be at the end of its rank; then it is taken to hang, and is killed."""
 KILL_TIMEOUT_S = 10.0
 """How long killed processes may take to vanish before the engine tries again at its next look."""
 
@@ -25,11 +27,12 @@ KILL_TIMEOUT_S = 10.0
 class Registry:
     """All known gangs by name. Not thread-safe: belongs to one event loop."""
 
-    def __init__(self, home: Path, changes: Changes, clock: Clock) -> None:
+    def __init__(self, home: Path, changes: Changes, clock: Clock, *, silent_s: float = SILENT_S) -> None:
         self.gangs: dict[str, LocalGang] = {}
         self._home = home
         self._changes = changes
         self._clock = clock
+        self._silent_s = silent_s
         self._fifo = Fifo(home / "engine.fifo", self._hear)
         self._cleaning: set[asyncio.Task[None]] = set()
         self._recheck: asyncio.Task[None] | None = None
@@ -167,3 +170,13 @@ class Registry:
                     check_supervisor(rank)
                 with contextlib.suppress(OSError):  # a disk that fails now may read again later
                     self.look(gang)
+                    self._end_silent(gang)
+
+    def _end_silent(self, gang: LocalGang) -> None:
+        """Kill supervisors that did not end their ranks although the time for that is over: they hang. What they leave
+        is cleaned up as after any that died."""
+        wish = gang.dir.stop_wish()
+        if wish and self._clock.now() > gang.dir.asked_to_stop_at() + float(wish["grace_s"]) + self._silent_s:
+            for rank in gang.ranks:
+                if rank.supervisor is not None and not rank.ended:
+                    send(rank.supervisor, signal.SIGKILL)

@@ -94,7 +94,7 @@ def decode(block: bytes) -> dict[str, str]:
 def read_record(path: str) -> dict[str, str]:
     """The record's fields; empty when there is none."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_file(path, os.O_RDONLY)
     except FileNotFoundError:
         return {}
     try:
@@ -109,13 +109,24 @@ def read_record(path: str) -> dict[str, str]:
 
 def write_record(path: str, fields: dict[str, object], *, durable: bool = False) -> None:
     """Overwrite the record in place. The file exists already: see the module's docstring."""
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    fd = open_file(path, os.O_WRONLY)
     try:
         os.pwrite(fd, encode(fields), 0)
         if durable:
             os.fdatasync(fd)
     finally:
         os.close(fd)
+
+
+def open_file(path: str, flags: int) -> int:
+    """A descriptor of a regular file, in a directory that the rank may write to as well: what it puts there in place
+    of a file (a pipe without a reader, a link) neither holds this process up nor leads it elsewhere. Raises OSError."""
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o600)
+    found = os.fstat(fd)
+    if found.st_mode & 0o170000 == 0o100000 and found.st_nlink == 1:
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, "not a file of its own", path)
 
 
 def decide(gang_dir: str, wish: str) -> str:
@@ -204,7 +215,8 @@ class Supervisor:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self._enter_run_dir()
-            command = self._resolve()
+            # In a sandbox it is found by the rank's own user: what others' files are called is not to be told.
+            command = "" if self.spec["sandbox"] else self._resolve()
             self._make_cgroups()
             self.tell(READY)
             if not self._let_go():
@@ -336,6 +348,9 @@ class Supervisor:
         if problem:
             os.waitpid(self.main_pid, 0)
             step, _, number = problem.decode().partition(" ")
+            if step == "command":
+                code, _, detail = number.partition(" ")
+                raise _CannotStart("user", detail, int(code))
             text = os.strerror(int(number))
             if step == "exec":
                 raise _CannotStart("user", f"command {self.spec['argv'][0]!r} cannot be executed: {text}", 126)
@@ -349,8 +364,8 @@ class Supervisor:
 
     def _open_log(self) -> int:
         try:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            log = os.open(f"{self.spec['rank_dir']}/log", flags, 0o600)
+            log = open_file(f"{self.spec['rank_dir']}/log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            os.set_blocking(log, True)
             if self.spec["sandbox"]:
                 os.fchmod(log, 0o660)  # so that /dev/stderr can be opened by its name
             return log
@@ -384,13 +399,16 @@ class Supervisor:
             if self.sandbox is not None:
                 step = "sandbox"
                 wrapper = self.sandbox.enter(self.spec["sandbox"])
-                os.chdir(self.spec["run_dir"])
+                os.chdir("/" if wrapper else self.spec["run_dir"])
                 self._die_with_supervisor()  # another user's process has to ask again
                 if wrapper:
                     step = "wrapper"
-                    os.execve(wrapper[0], [*wrapper, command, *self.spec["argv"][1:]], self.spec["env"])
+                    self.sandbox.wrap(wrapper, self.spec["argv"], self.spec["env"], self.spec["run_dir"])
+                command = self._resolve()
             step = "exec"
             os.execve(command, self.spec["argv"], self.spec["env"])
+        except _CannotStart as problem:
+            os.write(report, f"command {problem.code} {problem.detail}".encode("utf-8", "replace"))
         except OSError as problem:
             os.write(report, f"{step} {problem.errno}".encode())
         finally:
@@ -481,7 +499,7 @@ class Supervisor:
     def _leave_notice(self, notice: str) -> bool:
         draft = f"{self.spec['rank_dir']}/.notice-{os.getpid()}"
         try:
-            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            fd = open_file(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
                 os.write(fd, notice.encode())
                 os.fchmod(fd, 0o640)  # for the group of the directory: the tenant's own, where it is sandboxed
@@ -526,7 +544,7 @@ class Supervisor:
                 self.log_times = new = thin(self.log_times)
                 flags = os.O_TRUNC
             text = "".join(f"{size} {at:.3f}\n" for size, at in new)
-            _write(f"{log}.times", text, flags | os.O_CREAT | os.O_NOFOLLOW)
+            _write(f"{log}.times", text, flags | os.O_CREAT)
         except OSError:
             pass
 
@@ -580,7 +598,7 @@ class Supervisor:
         most = self.spec["limits"]["log"]
         if not most:
             return
-        fd = os.open(f"{self.spec['rank_dir']}/log", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = open_file(f"{self.spec['rank_dir']}/log", os.O_RDWR)
         try:
             begin = max(_BLOCK, most // 2 // _BLOCK * _BLOCK)
             end = (os.fstat(fd).st_size - most // 2) // _BLOCK * _BLOCK
@@ -713,7 +731,7 @@ def _punch_hole(fd: int, offset: int, length: int) -> None:
 
 
 def _write(path: str, value: str, flags: int = 0) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600)
+    fd = open_file(path, os.O_WRONLY | flags)
     try:
         os.write(fd, value.encode())
     finally:

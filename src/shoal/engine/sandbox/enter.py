@@ -4,7 +4,7 @@ Imported by the supervisor's isolated interpreter from its own directory, so it 
 parts of the standard library. Run as a script it tries for `probe` whether a level can be had here.
 """
 
-# ruff: noqa: PTH103
+# ruff: noqa: PTH103, S606
 from __future__ import annotations
 
 import ctypes
@@ -33,6 +33,20 @@ def enter(sandbox: dict[str, Any]) -> list[str]:
     if "temporary" in sandbox:
         os.makedirs(sandbox["temporary"], exist_ok=True)
     return []
+
+
+ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+"""Of every program that is started with rights that its rank does not have."""
+
+
+def wrap(wrapper: list[str], argv: list[str], env: dict[str, str], run_dir: str) -> None:
+    """Become the wrapper, which ends in `last.py` with the rank's own rights. It has neither the rank's environment nor
+    its directory: the loader of each program on the way would obey them with root's rights. Raises OSError."""
+    given = os.memfd_create("shoal-rank", 0)  # inherited by all that follow, and out of sight of `ps`
+    with os.fdopen(given, "wb", closefd=False) as file:
+        marshal.dump((argv, env, run_dir), file)
+    os.lseek(given, 0, os.SEEK_SET)
+    os.execve(wrapper[0], [*wrapper, str(given)], ENVIRONMENT)
 
 
 def _arrange(mounts: list[tuple[str, str]], libc: Any) -> None:

@@ -39,9 +39,9 @@ _DEVICES = "nvidia*"
 
 
 def wrapper(uid: int, home: Path, keep: Sequence[Path], *, network: bool = True) -> list[str]:
-    """The command line of bubblewrap up to the rank's own: the system and the interpreter read-only, the kept
-    directories (it starts in the first), and nothing else. It runs as root, since the way to the home is closed to the
-    tenant's user, and keeps two capabilities until that user is taken on."""
+    """The command line of bubblewrap up to what `last.py` is given: the system and the interpreter read-only, the kept
+    directories, and nothing else. It runs as root, since the way to the home is closed to the tenant's user, and keeps
+    two capabilities until that user is taken on."""
     line = [
         shutil.which("bwrap") or "bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent",
         "--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--ro-bind", "/usr", "/usr",
@@ -62,8 +62,8 @@ def wrapper(uid: int, home: Path, keep: Sequence[Path], *, network: bool = True)
     for path in keep:
         line += [*_way(path), "--bind", str(path), str(path)]
     user = ["--reuid", str(uid), "--regid", str(uid), "--clear-groups", "--no-new-privs", "--inh-caps=-all"]
-    there = [shutil.which("env") or "env", "-C", str(keep[0])] if keep else []  # root itself may not enter it by then
-    return [*line, "--", shutil.which("setpriv") or "setpriv", *user, "--", *there]
+    end = [sys.executable, "-I", "-S", str(Path(__file__).with_name("last.py"))]
+    return [*line, "--", shutil.which("setpriv") or "setpriv", *user, "--", *end]
 
 
 def _way(path: Path) -> list[str]:

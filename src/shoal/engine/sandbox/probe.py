@@ -49,8 +49,13 @@ def _bubblewrap(home: Path, user: Capability) -> Capability:
         return Capability(name, False, user.detail, _COST)
     if shutil.which("bwrap") is None or shutil.which("setpriv") is None:
         return Capability(name, False, "bwrap is not installed: `apt install bubblewrap`", _COST)
-    line = [*wrapper(FIRST_UID + UIDS, home, ()), sys.executable, "-I", "-S", "-c", ""]
-    tried = subprocess.run(line, capture_output=True, timeout=_WAIT_S, check=False)
+    with tempfile.TemporaryFile() as given:
+        marshal.dump(([sys.executable, "-I", "-S", "-c", ""], {}, "/"), given)
+        given.seek(0)
+        tried = subprocess.run(
+            [*wrapper(FIRST_UID + UIDS, home, ()), str(given.fileno())], env=enter.ENVIRONMENT, cwd="/",
+            pass_fds=[given.fileno()], capture_output=True, timeout=_WAIT_S, check=False,
+        )  # fmt: skip
     if tried.returncode != 0:
         why = tried.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         return Capability(name, False, f"bwrap does not work here: {why}", _COST)
