@@ -54,6 +54,7 @@ _SERVER_STOPS_S = 2.0
 _DISK_SHARE = 50
 """Looking through the files takes at most one part in so many of the time."""
 _BLOCK = 4096
+_FILE_TYPE, _REGULAR = 0o170000, 0o100000
 _WRAPPER_S = 10.0
 _SIGNALLED = 128
 _REAP_S = 0.1
@@ -91,11 +92,24 @@ def decode(block: bytes) -> dict[str, str]:
     return fields
 
 
+def open_file(path: str, flags: int, mode: int = 0o600) -> int:
+    """Open a regular file in a directory that others may write to. Never waits and never follows a link: whatever else
+    has the name is refused. Raises OSError."""
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    if os.fstat(fd).st_mode & _FILE_TYPE != _REGULAR:
+        os.close(fd)
+        raise OSError(errno.ENXIO, "not a regular file", path)
+    os.set_blocking(fd, True)
+    return fd
+
+
 def read_record(path: str) -> dict[str, str]:
-    """The record's fields; empty when there is none."""
+    """The record's fields; empty when there is none, or something that is no file."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        fd = open_file(path, os.O_RDONLY)
+    except OSError as problem:
+        if problem.errno not in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
+            raise
         return {}
     try:
         for _ in range(3):  # a reader may meet a writer half-way; the block is one page, so at most for microseconds
@@ -109,7 +123,7 @@ def read_record(path: str) -> dict[str, str]:
 
 def write_record(path: str, fields: dict[str, object], *, durable: bool = False) -> None:
     """Overwrite the record in place. The file exists already: see the module's docstring."""
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    fd = open_file(path, os.O_WRONLY)
     try:
         os.pwrite(fd, encode(fields), 0)
         if durable:
@@ -349,8 +363,7 @@ class Supervisor:
 
     def _open_log(self) -> int:
         try:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            log = os.open(f"{self.spec['rank_dir']}/log", flags, 0o600)
+            log = open_file(f"{self.spec['rank_dir']}/log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             if self.spec["sandbox"]:
                 os.fchmod(log, 0o660)  # so that /dev/stderr can be opened by its name
             return log
@@ -445,7 +458,7 @@ class Supervisor:
         """Show that the rank lives: the record's time of change tells a later server until when. Stop one that is over
         a limit of its time, and that no server has stopped."""
         try:
-            os.utime(self.record_path)
+            os.utime(self.record_path, follow_symlinks=False)
         except OSError:
             pass
         for name, detail, after_s, at in () if self.stopping else self.spec["time_limits"]:
@@ -481,7 +494,7 @@ class Supervisor:
     def _leave_notice(self, notice: str) -> bool:
         draft = f"{self.spec['rank_dir']}/.notice-{os.getpid()}"
         try:
-            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            fd = open_file(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
                 os.write(fd, notice.encode())
                 os.fchmod(fd, 0o640)  # for the group of the directory: the tenant's own, where it is sandboxed
@@ -526,7 +539,7 @@ class Supervisor:
                 self.log_times = new = thin(self.log_times)
                 flags = os.O_TRUNC
             text = "".join(f"{size} {at:.3f}\n" for size, at in new)
-            _write(f"{log}.times", text, flags | os.O_CREAT | os.O_NOFOLLOW)
+            _write(f"{log}.times", text, flags | os.O_CREAT)
         except OSError:
             pass
 
@@ -580,7 +593,7 @@ class Supervisor:
         most = self.spec["limits"]["log"]
         if not most:
             return
-        fd = os.open(f"{self.spec['rank_dir']}/log", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = open_file(f"{self.spec['rank_dir']}/log", os.O_RDWR)
         try:
             begin = max(_BLOCK, most // 2 // _BLOCK * _BLOCK)
             end = (os.fstat(fd).st_size - most // 2) // _BLOCK * _BLOCK
@@ -633,7 +646,7 @@ class Supervisor:
                     following += born
             except OSError as problem:
                 if problem.errno == errno.ENOENT and parent == os.getpid():
-                    return _descendants_by_parent(parent)  # a kernel without CONFIG_PROC_CHILDREN
+                    return descendants_by_parent(parent)  # a kernel without CONFIG_PROC_CHILDREN
         return found
 
     def _refused_forks(self) -> int:
@@ -681,7 +694,8 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-def _descendants_by_parent(ancestor: int) -> list[int]:
+def descendants_by_parent(ancestor: int) -> list[int]:
+    """All below a process, those included that ended and were not collected."""
     parents = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -713,7 +727,7 @@ def _punch_hole(fd: int, offset: int, length: int) -> None:
 
 
 def _write(path: str, value: str, flags: int = 0) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600)
+    fd = open_file(path, os.O_WRONLY | flags)
     try:
         os.write(fd, value.encode())
     finally:
