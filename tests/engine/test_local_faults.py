@@ -173,6 +173,80 @@ async def test_a_killed_rank_is_a_signal_not_a_loss(kit: LocalKit) -> None:
     assert not status.ranks[0].exit.oom
 
 
+# --- supervisors that their rank would hold up ---
+
+HOLD_UP = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+run = os.environ["SHOAL_RUN"]
+open(run + "/cooperative", "w").close()
+for name in ("log.times", ".notice-" + str(os.getppid()), "metrics.jsonl"):
+    os.mkfifo(run + "/" + name)
+print("a line", flush=True)
+open(run + "/in-effect", "w").close()
+time.sleep(1000)
+"""
+
+
+async def test_fifos_in_its_directory_hold_up_neither_a_stop_nor_a_read(kit: LocalKit) -> None:
+    await kit.engine.launch(replace(kit.python("a.1.run", HOLD_UP), grace_s=0.2))
+    await kit.in_effect("a.1.run")
+    log = kit.rank_dir("a.1.run") / "record"
+    began = log.stat().st_mtime
+    while log.stat().st_mtime == began:  # the supervisor has noted the time of the line, or tried to, and goes on
+        await asyncio.sleep(0.05)
+    assert (await kit.engine.read("a.1.run", 0, "metrics", 0)).data == b""
+    assert len(await kit.engine.log_times("a.1.run", 0)) == 1
+    await kit.engine.stop("a.1.run", reason="canceled")
+    status = await kit.settle("a.1.run")
+    assert exits(status) == {0: (None, signal.SIGKILL, True)}
+    assert status.ranks[0].exit is not None
+    assert not status.ranks[0].exit.lost
+    assert kit.processes() == []
+
+
+async def test_fifos_in_its_directory_do_not_hold_up_a_limit_of_time(kit: LocalKit) -> None:
+    limit = TimeLimit("max-runtime", "too long", after_s=0.0)
+    await kit.engine.launch(replace(kit.python("a.1.run", HOLD_UP), grace_s=0.2, time_limits=(limit,)))
+    (rank,) = (await kit.settle("a.1.run")).ranks
+    assert rank.exit is not None
+    assert rank.exit.limit == "max-runtime"
+
+
+async def test_a_fifo_instead_of_its_record_does_not_hold_up_the_engine(kit: LocalKit) -> None:
+    replaced = """
+import os, time
+run = os.environ["SHOAL_RUN"]
+os.unlink(run + "/record")
+os.mkfifo(run + "/record")
+open(run + "/in-effect", "w").close()
+time.sleep(1000)
+"""
+    await kit.engine.launch(replace(kit.python("a.1.run", replaced), grace_s=0.2))
+    await kit.in_effect("a.1.run")
+    await kit.engine.stop("a.1.run", reason="canceled")
+    assert (await kit.settle("a.1.run")).ranks[0].exit is not None
+    assert kit.processes() == []
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_supervisor_that_does_not_stop_its_rank_is_killed_with_all_that_is_below_it(
+    kit: LocalKit, restarted: bool
+) -> None:
+    await kit.engine.launch(kit.python("a.1.run", DAEMONISE.format(argv0="/bin/sh", env="{}", stay=1000)))
+    daemon = int(await until_exists(kit.rank_dir("a.1.run") / "daemon"))
+    os.kill(supervisor_of(kit, "a.1.run"), signal.SIGSTOP)
+    await kit.engine.stop("a.1.run", grace_s=0.1, reason="canceled")
+    if restarted:
+        await kit.restart()
+    (rank,) = (await kit.settle("a.1.run")).ranks
+    assert rank.exit is not None
+    assert (rank.exit.lost, rank.exit.stopped) == (True, True)
+    assert "within its grace" in rank.exit.detail
+    assert not alive(daemon)
+    assert kit.processes() == []
+
+
 # --- leaks ---
 
 

@@ -22,7 +22,7 @@ from shoal.engine.local.inventory import Accelerators
 from shoal.engine.local.launcher import Launcher, free_port
 from shoal.engine.local.layout import GangDir, Launched
 from shoal.engine.local.recorded import RecordedGangs, given_up, platform_failure, prepared
-from shoal.engine.local.registry import KILL_TIMEOUT_S, SILENT_S, Registry
+from shoal.engine.local.registry import KILL_TIMEOUT_S, Registry
 from shoal.engine.local.sandboxes import Sandboxes
 from shoal.engine.local.sightings import Sightings
 from shoal.engine.local.supervisor import ABORT, GO, READY
@@ -40,8 +40,7 @@ class LocalEngine(RecordedGangs[LocalGang]):
     """Runs gangs on this machine. `home` holds everything it must remember; one engine at a time may have it open.
 
     `slots` declares how many CPU slots stand in for accelerators where `accelerators` finds none (default: one per
-    usable core). The machine is looked at anew every `look_every_s`, and sooner when something seems to be missing. A
-    supervisor that has not ended `silent_s` after a stop's grace is killed.
+    usable core). The machine is looked at anew every `look_every_s`, and sooner when something seems to be missing.
     """
 
     name = "local"
@@ -54,7 +53,6 @@ class LocalEngine(RecordedGangs[LocalGang]):
         accelerators: inventory.Probe = inventory.nvidia_accelerators,
         clock: Clock | None = None,
         look_every_s: float = 30.0,
-        silent_s: float = SILENT_S,
     ) -> None:
         super().__init__(home, clock)
         self._slots = slots
@@ -68,7 +66,7 @@ class LocalEngine(RecordedGangs[LocalGang]):
         self._look_every_s = look_every_s
         self._looking = asyncio.Lock()
         self._watch: asyncio.Task[None] | None = None
-        self._registry = Registry(self._home, self._changes, self._clock, silent_s=silent_s)
+        self._registry = Registry(self._home, self._changes, self._clock)
 
     def _fill_home(self) -> None:
         self._launcher.open()

@@ -13,13 +13,14 @@ from shoal.engine.local.supervisor import ABORT, ABORTED, EXITED, FAILED, GO
 from shoal.engine.protocol import Exit, GangStatus, LaunchFailed, Phase, RankStatus
 
 LOST = "the supervisor died without recording an exit"
+MUTE = "the supervisor did not stop the rank within its grace, so both were killed"
 
 
 @dataclass(slots=True)
 class Rank:
     """A rank's last status and record, and its supervisor while that lives. `awaited`: it has no supervisor yet.
-    `cleaning`: the supervisor died without a word and what it left is being killed. `found_dead`: it had no supervisor
-    when this engine found it, so the time of its end is not known."""
+    `cleaning`: the supervisor died without a word, or does not answer, and what it left is being killed. `found_dead`:
+    it had no supervisor when this engine found it, so the time of its end is not known."""
 
     status: RankStatus
     record: Mapping[str, str] = field(default_factory=dict)

@@ -11,6 +11,7 @@ HOME/gangs/NAME/gang.json   what was launched (no secrets, no environment); `pas
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -19,7 +20,7 @@ from pathlib import Path
 from shoal.base import trees
 from shoal.base.files import write_whole
 from shoal.core import Fault
-from shoal.engine.local.supervisor import RECORD_BYTES, decide, read_record, write_record
+from shoal.engine.local.supervisor import RECORD_BYTES, decide, open_file, read_record, write_record
 from shoal.engine.protocol import Gang, LaunchFailed
 
 
@@ -114,7 +115,8 @@ class GangDir:
         earlier, grace_s = self.stop_wish(), self.least_grace(grace_s)
         text = json.dumps({"reason": reason, "deadline": now + grace_s})
         fields: dict[str, object] = {
-            "grace_s": grace_s, "code": earlier.get("code", code), "reason": (earlier.get("reason") or reason)[:1000],
+            "grace_s": grace_s, "over_at": f"{min(now + grace_s, _over_at(earlier)):.6f}",
+            "code": earlier.get("code", code), "reason": (earlier.get("reason") or reason)[:1000],
         }  # fmt: skip
         write_record(f"{self.path}/stop", {**fields, "notice": text if len(text) < 2500 else None})
 
@@ -122,12 +124,12 @@ class GangDir:
         """This, or what an earlier wish left."""
         return min(grace_s, float(self.stop_wish().get("grace_s", grace_s)))
 
-    def asked_to_stop_at(self) -> float:
-        """When the wish was last written. Raises OSError."""
-        return (self.path / "stop").stat().st_mtime
-
     def stop_wish(self) -> dict[str, str]:
         return read_record(f"{self.path}/stop")
+
+    def stop_over_at(self) -> float:
+        """When the grace of its stop is over; infinite where it was not asked to stop."""
+        return _over_at(self.stop_wish())
 
     def leave_notice(self, rank: int, notice: Mapping[str, object]) -> None:
         # Its group is that of the directory: the tenant's own, where it is sandboxed.
@@ -161,9 +163,13 @@ class GangDir:
                 trees.remove(str(path))  # a rank may have put anything there
 
 
+def _over_at(wish: Mapping[str, str]) -> float:
+    return float(wish.get("over_at", math.inf))
+
+
 def preallocate(path: Path) -> None:
     """A record in full size, so that a full disk cannot keep it from being written later."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    fd = open_file(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         os.write(fd, b"\n" * RECORD_BYTES)
     finally:

@@ -15,24 +15,24 @@ from shoal.engine.local import gangs as state
 from shoal.engine.local.gangs import LocalGang, Rank
 from shoal.engine.local.layout import GangDir
 from shoal.engine.local.processes import Marked, marked
-from shoal.engine.local.supervisor import ABORT, EXITED
+from shoal.engine.local.supervisor import ABORT, EXITED, descendants_by_parent
 from shoal.engine.local.watch import RECHECK_S, Fifo, check_supervisor, unwatch, watch_supervisor
 
-SILENT_S = 10.0
-"""So long after a grace a supervisor may still be at the end of its rank; then it is taken to hang, and is killed."""
 KILL_TIMEOUT_S = 10.0
 """How long killed processes may take to vanish before the engine tries again at its next look."""
+
+_MUTE_S = 5.0
+"""So long after the grace of a stop a supervisor that has not ended counts as one that does not answer."""
 
 
 class Registry:
     """All known gangs by name. Not thread-safe: belongs to one event loop."""
 
-    def __init__(self, home: Path, changes: Changes, clock: Clock, *, silent_s: float = SILENT_S) -> None:
+    def __init__(self, home: Path, changes: Changes, clock: Clock) -> None:
         self.gangs: dict[str, LocalGang] = {}
         self._home = home
         self._changes = changes
         self._clock = clock
-        self._silent_s = silent_s
         self._fifo = Fifo(home / "engine.fifo", self._hear)
         self._cleaning: set[asyncio.Task[None]] = set()
         self._recheck: asyncio.Task[None] | None = None
@@ -95,10 +95,7 @@ class Registry:
             rank.record = gang.dir.record(rank.status.rank) or rank.record
             rank.status = state.rank_status(rank.status, rank.record, alive=alive, decision=decision)
             if not alive and not rank.ended:
-                rank.cleaning = True
-                task = asyncio.create_task(self._clean_up(gang, rank))
-                self._cleaning.add(task)
-                task.add_done_callback(self._cleaning.discard)
+                self._begin_cleaning(gang, rank, state.LOST)
         wish = gang.dir.stop_wish()
         if why := state.why_all_stop(gang, decision, wish):
             self.ask_to_stop(gang, gang.launched.grace_s, reason=why, code="rank-failed")
@@ -136,10 +133,20 @@ class Registry:
         """What carries the marks of a gang that is not in `known`."""
         return [each for each in marked(self._home) if each.gang not in known]
 
-    async def _clean_up(self, gang: LocalGang, rank: Rank) -> None:
-        """The supervisor died without a word: kill what it left behind, and only then call the rank lost."""
+    def _begin_cleaning(self, gang: LocalGang, rank: Rank, why: str) -> None:
+        rank.cleaning = True
+        task = asyncio.create_task(self._clean_up(gang, rank, why))
+        self._cleaning.add(task)
+        task.add_done_callback(self._cleaning.discard)
+
+    async def _clean_up(self, gang: LocalGang, rank: Rank, why: str) -> None:
+        """The supervisor died without a word, or does not answer: kill what is left of the rank, and only then call it
+        lost."""
         number = rank.status.rank
         await asyncio.to_thread(cgroups.kill, gang.launched.cgroup_roots, gang.name, number)
+        if (mute := rank.supervisor) is not None:  # first those below it: without it they could no longer be told
+            await asyncio.to_thread(kill_until_none, lambda: _below(mute), timeout_s=KILL_TIMEOUT_S)
+            send(mute, signal.SIGKILL)
         gone = await asyncio.to_thread(
             kill_until_none, lambda: self.processes_of(gang, number), timeout_s=KILL_TIMEOUT_S
         )
@@ -149,7 +156,7 @@ class Registry:
         fields: dict[str, object] = {**(gang.dir.record(number) or rank.record)}
         if fields.get("state") != EXITED:
             stopped = int(bool(gang.dir.stop_wish()))
-            fields |= {"state": EXITED, "lost": 1, "detail": state.LOST, "stopped": stopped}
+            fields |= {"state": EXITED, "lost": 1, "detail": why, "stopped": stopped}
             ended_at = gang.dir.last_write(number) if rank.found_dead else self._clock.now()
             fields["ended_at"] = f"{ended_at:.6f}"
             with contextlib.suppress(OSError):  # the directory was removed; what we hold in memory is told at least
@@ -170,13 +177,20 @@ class Registry:
                     check_supervisor(rank)
                 with contextlib.suppress(OSError):  # a disk that fails now may read again later
                     self.look(gang)
-                    self._end_silent(gang)
+                    self._end_mute(gang)
 
-    def _end_silent(self, gang: LocalGang) -> None:
-        """Kill supervisors that did not end their ranks although the time for that is over: they hang. What they leave
-        is cleaned up as after any that died."""
-        wish = gang.dir.stop_wish()
-        if wish and self._clock.now() > gang.dir.asked_to_stop_at() + float(wish["grace_s"]) + self._silent_s:
-            for rank in gang.ranks:
-                if rank.supervisor is not None and not rank.ended:
-                    send(rank.supervisor, signal.SIGKILL)
+    def _end_mute(self, gang: LocalGang) -> None:
+        """End the ranks whose supervisors were to stop them and have not."""
+        if self._clock.now() < gang.dir.stop_over_at() + _MUTE_S:
+            return
+        for rank in gang.ranks:
+            if rank.supervisor is not None and not rank.ended and not rank.cleaning:
+                self._begin_cleaning(gang, rank, state.MUTE)
+
+
+def _below(supervisor: Process) -> list[Process]:
+    """The living processes below a supervisor, which is the subreaper of all that its rank started."""
+    if start_ticks(supervisor.pid) != supervisor.start:
+        return []
+    found = ((pid, start_ticks(pid)) for pid in descendants_by_parent(supervisor.pid))
+    return [Process(pid, start) for pid, start in found if start is not None]

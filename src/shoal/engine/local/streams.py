@@ -86,16 +86,20 @@ def _past_hole(fd: int, offset: int, limit: int) -> tuple[int, int]:
 
 
 def _open_inside(root: Path, relative: str) -> int | None:
-    """The open regular file, or None when there is none, or it lies elsewhere once all links are followed."""
+    """The open regular file, or None when there is none, or it lies elsewhere once all links are followed. Nothing else
+    is ever opened: a rank may have put a fifo there, or a link to a device."""
     try:
-        # Not blocking: a rank may have put a fifo there. The check follows the opening, so no swap can come between.
-        fd = os.open(root / relative, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(root / relative, os.O_PATH | os.O_CLOEXEC)
     except (OSError, ValueError):
         return None
-    real = Path(f"/proc/self/fd/{fd}").readlink()
-    if stat.S_ISREG(os.fstat(fd).st_mode) and real.is_relative_to(root.resolve()):
-        return fd
-    os.close(fd)
+    try:
+        held = Path(f"/proc/self/fd/{handle}")
+        if stat.S_ISREG(os.fstat(handle).st_mode) and held.readlink().is_relative_to(root.resolve()):
+            return os.open(held, os.O_RDONLY | os.O_CLOEXEC)  # exactly what was looked at, whatever has the name now
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
     return None
 
 

@@ -54,6 +54,7 @@ _SERVER_STOPS_S = 2.0
 _DISK_SHARE = 50
 """Looking through the files takes at most one part in so many of the time."""
 _BLOCK = 4096
+_FILE_TYPE, _REGULAR = 0o170000, 0o100000
 _WRAPPER_S = 10.0
 _SIGNALLED = 128
 _REAP_S = 0.1
@@ -91,11 +92,25 @@ def decode(block: bytes) -> dict[str, str]:
     return fields
 
 
+def open_file(path: str, flags: int, mode: int = 0o600) -> int:
+    """Open a regular file in a directory that others may write to. Never waits and never follows a link: whatever else
+    has the name is refused. Raises OSError."""
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    found = os.fstat(fd)
+    if found.st_mode & _FILE_TYPE != _REGULAR or found.st_nlink != 1:
+        os.close(fd)
+        raise OSError(errno.ENXIO, "not a regular file of one name", path)
+    os.set_blocking(fd, True)
+    return fd
+
+
 def read_record(path: str) -> dict[str, str]:
-    """The record's fields; empty when there is none."""
+    """The record's fields; empty when there is none, or something that is no file."""
     try:
         fd = open_file(path, os.O_RDONLY)
-    except FileNotFoundError:
+    except OSError as problem:
+        if problem.errno not in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
+            raise
         return {}
     try:
         for _ in range(3):  # a reader may meet a writer half-way; the block is one page, so at most for microseconds
@@ -116,17 +131,6 @@ def write_record(path: str, fields: dict[str, object], *, durable: bool = False)
             os.fdatasync(fd)
     finally:
         os.close(fd)
-
-
-def open_file(path: str, flags: int) -> int:
-    """A descriptor of a regular file, in a directory that the rank may write to as well: what it puts there in place
-    of a file (a pipe without a reader, a link) neither holds this process up nor leads it elsewhere. Raises OSError."""
-    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o600)
-    found = os.fstat(fd)
-    if found.st_mode & 0o170000 == 0o100000 and found.st_nlink == 1:
-        return fd
-    os.close(fd)
-    raise OSError(errno.EINVAL, "not a file of its own", path)
 
 
 def decide(gang_dir: str, wish: str) -> str:
@@ -365,7 +369,6 @@ class Supervisor:
     def _open_log(self) -> int:
         try:
             log = open_file(f"{self.spec['rank_dir']}/log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-            os.set_blocking(log, True)
             if self.spec["sandbox"]:
                 os.fchmod(log, 0o660)  # so that /dev/stderr can be opened by its name
             return log
@@ -463,7 +466,7 @@ class Supervisor:
         """Show that the rank lives: the record's time of change tells a later server until when. Stop one that is over
         a limit of its time, and that no server has stopped."""
         try:
-            os.utime(self.record_path)
+            os.utime(self.record_path, follow_symlinks=False)
         except OSError:
             pass
         for name, detail, after_s, at in () if self.stopping else self.spec["time_limits"]:
@@ -651,7 +654,7 @@ class Supervisor:
                     following += born
             except OSError as problem:
                 if problem.errno == errno.ENOENT and parent == os.getpid():
-                    return _descendants_by_parent(parent)  # a kernel without CONFIG_PROC_CHILDREN
+                    return descendants_by_parent(parent)  # a kernel without CONFIG_PROC_CHILDREN
         return found
 
     def _refused_forks(self) -> int:
@@ -699,7 +702,8 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-def _descendants_by_parent(ancestor: int) -> list[int]:
+def descendants_by_parent(ancestor: int) -> list[int]:
+    """All below a process, those included that ended and were not collected."""
     parents = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import marshal
 import os
+import signal
 import sys
 
 
 def main() -> int:
     with os.fdopen(int(sys.argv[1]), "rb") as file:
         argv, env, run_dir = marshal.load(file)  # noqa: S302 - written by the supervisor
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by this interpreter; exec would keep that
+        signal.signal(ignored, signal.SIG_DFL)
     command = argv[0]
     try:
         os.chdir(run_dir)

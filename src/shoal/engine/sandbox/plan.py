@@ -62,7 +62,7 @@ def wrapper(uid: int, home: Path, keep: Sequence[Path], *, network: bool = True)
     for path in keep:
         line += [*_way(path), "--bind", str(path), str(path)]
     user = ["--reuid", str(uid), "--regid", str(uid), "--clear-groups", "--no-new-privs", "--inh-caps=-all"]
-    end = [sys.executable, "-I", "-S", str(Path(__file__).with_name("last.py"))]
+    end = [str(Path(sys.executable).resolve()), "-I", "-S", str(Path(__file__).with_name("last.py"))]
     return [*line, "--", shutil.which("setpriv") or "setpriv", *user, "--", *end]
 
 
