@@ -88,6 +88,15 @@ async def test_the_loaders_variables_write_nothing_as_root(kit: LocalKit, tmp_pa
 
 @AS_ROOT
 @WRAPPED
+async def test_a_rank_ignores_no_signal_that_the_last_step_ignored(kit: LocalKit) -> None:
+    gang = replace(wrapped(kit, "a.1.run", "", PATH="/usr/bin:/bin"), argv=("grep", "SigIgn", "/proc/self/status"))
+    await kit.engine.launch(gang)
+    await kit.settle("a.1.run")
+    assert (await kit.engine.read("a.1.run", 0, "log", 0)).data == b"SigIgn:\t0000000000000000\n"
+
+
+@AS_ROOT
+@WRAPPED
 async def test_a_command_that_is_not_there_is_told_with_a_shells_code(kit: LocalKit) -> None:
     gang = replace(wrapped(kit, "a.1.run", "", PATH="/usr/bin"), argv=("nothing-of-this-name",))
     await kit.engine.launch(gang)
