@@ -92,7 +92,8 @@ async def test_a_rank_ignores_no_signal_that_the_last_step_ignored(kit: LocalKit
     gang = replace(wrapped(kit, "a.1.run", "", PATH="/usr/bin:/bin"), argv=("grep", "SigIgn", "/proc/self/status"))
     await kit.engine.launch(gang)
     await kit.settle("a.1.run")
-    assert (await kit.engine.read("a.1.run", 0, "log", 0)).data == b"SigIgn:\t0000000000000000\n"
+    said = (await kit.engine.read("a.1.run", 0, "log", 0)).data
+    assert int(said.split()[1], 16) & 0x7FFFFFFF == 0  # of the ordinary ones; the C library's own come as they are
 
 
 @AS_ROOT
