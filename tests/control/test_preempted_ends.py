@@ -10,7 +10,6 @@ from shoal.contract.lifecycle import JobState, Stop
 from shoal.contract.manifest import JobManifest
 from shoal.control import transitions
 from shoal.control.plane import ControlPlane
-from shoal.core import NotFound
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
 from shoal.store import open_store
@@ -41,7 +40,7 @@ async def test_a_job_that_ended_well_while_it_was_preempted_does_not_run_again(t
             while not effect.exists():
                 await asyncio.sleep(0.001)
             await asyncio.sleep(after_ms / 1000)
-            with contextlib.suppress(NotFound):
+            with contextlib.suppress(transitions.JobOver):
                 await plane.repository.change(
                     record.id,
                     lambda job, attempt: (

@@ -117,14 +117,14 @@ def is_command(word: str) -> bool:
     path = Path(word)
     if word == "-" or path.suffix.lower() in MANIFEST_SUFFIXES or shutil.which(word) is None:
         return False
-    return "/" in word or not path.is_file()
+    return "/" in word or not os.path.isfile(path)  # noqa: PTH113 - a word may be too long for a name
 
 
 def check_manifest(path: Path) -> None:
     """Raises Invalid with what to type instead where a file is no manifest, or may as well be a program."""
     if str(path) == "-" or path.suffix.lower() in MANIFEST_SUFFIXES:
         return
-    if not path.exists():
+    if not os.path.exists(path):  # noqa: PTH110 - the same
         raise Invalid(
             f"there is neither a manifest nor a program {str(path)!r} here", where="FILE",
             hint=f"check the name; a program that only the server's machines have stands behind --: "
@@ -136,7 +136,7 @@ def check_manifest(path: Path) -> None:
             f"{str(path)!r} may be a manifest or a program", where="FILE",
             hint=f"`shoal run -f {path}` submits the manifest, `shoal run -- {program}` runs the program",
         )  # fmt: skip
-    if path.is_file() and not _is_mapping(path):
+    if os.path.isfile(path) and not _is_mapping(path):  # noqa: PTH113 - a word may be too long for a name
         program = {".py": "python3 ", ".sh": "sh "}.get(path.suffix.lower(), "PROGRAM ")
         how = f"./{path}" if os.access(path, os.X_OK) else f"{program}{path}"
         raise Invalid(f"{str(path)!r} is no manifest", where="FILE", hint=f"to run it as a job: `shoal run {how}`")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from shoal.core import Invalid
@@ -25,6 +26,6 @@ def warnings_of(manifest: Path | str) -> list[str]:
     if kind_of(text) is not JOB:
         return []
     try:
-        return remarks(parse_manifest(text), lambda path: (folder / path).is_file())
+        return remarks(parse_manifest(text), lambda path: os.path.isfile(folder / path))  # noqa: PTH113 - a word may be too long for a name
     except Invalid:
         return []

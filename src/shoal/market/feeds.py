@@ -93,13 +93,13 @@ def _plain(error: Exception) -> str:
 
 
 def text_of(path: Path) -> str:
-    """Raises Invalid where there is no text to read."""
+    """Raises Invalid where there is no text to read, and OSError."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise Invalid("is not text", where=str(path), hint="a CSV or JSON file in UTF-8 is meant") from error
-    except OSError as error:
-        raise Invalid(f"cannot be read: {error.strerror}", where=str(path), hint="a file is meant") from error
+    except IsADirectoryError as error:
+        raise Invalid("is a directory", where=str(path), hint="a file is meant") from error
 
 
 def read_all(paths: Iterable[Path]) -> History:

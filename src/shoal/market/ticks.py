@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,9 @@ from shoal.market.history import Floats, History, Offer
 from shoal.market.tables import egress_usd_per_gb
 
 Bools = NDArray[np.bool_]
+
+_REGION = re.compile(r"[a-z]+[a-z-]*\d+")
+"""Data may be at home where nothing is offered; what is no name of a region is a slip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +140,7 @@ def cut(
             )
     pairs = sorted(history.tracks.items())
     regions = sorted({offer.region for offer, _ in pairs})
-    if job.home and job.home not in regions:
+    if job.home and job.home not in regions and not _REGION.fullmatch(job.home):
         raise Invalid(f"no offer is in region {job.home!r}", hint="data may be at home in " + ", ".join(regions))
     ends = [_extent(offer, history) for offer, _ in pairs]
     first, last = max(low for low, _ in ends), min(high for _, high in ends)
