@@ -140,6 +140,53 @@ def test_an_estimate_rests_on_what_is_known_of_the_running_job() -> None:
     assert (late.estimated_start, "1 overdue" in late.estimate) == (NOW + 30, True)
 
 
+def with_mean(index: ClusterIndex, mean_s: float = 1.0) -> ClusterIndex:
+    index.set_tenant(Tenant("a"), mean_runtime_s=mean_s)
+    return index
+
+
+def test_what_never_ends_is_given_no_end() -> None:
+    def told(*held: Running, needs: int = 1) -> Explanation:
+        return explain(with_mean(index_of(nodes(1, per_node=2), [job("j", resources=needs)], held)).snapshot(NOW), "j")
+
+    service = replace(running("r", {"n0000": devices(0)}), endless="service mlp")
+    other = replace(running("q", {"n0000": devices(1)}), endless="job q")
+    behind = told(service, needs=2)
+    assert behind.summary == "waits: needs 2 a100 on one node, 1 free; service mlp holds it"
+    assert (behind.estimated_start, behind.estimate) == (None, "service mlp holds it")
+    shape = next(cause for cause in behind.causes if cause.cause == "shape")
+    assert shape.change == "scale or undeploy service mlp, or ask for less"
+    assert shape.reason.facts["to_start"] == {"end": ["r"]}
+    both = told(service, other, needs=2)
+    assert both.estimate == "job q and service mlp hold it"
+    assert "scale or undeploy service mlp and cancel job q, or ask for less" in [cause.change for cause in both.causes]
+    # Of what runs beside it, the one that ends is what the job waits for.
+    ends = told(service, running("e", {"n0000": devices(1)}, end=NOW + 9))
+    assert ends.estimated_start == NOW + 9
+    # Its end is known once it is asked to stop, and where its run time is limited.
+    assert told(replace(service, stopping=True), needs=2).estimated_start == NOW
+    assert told(replace(service, latest_end=NOW + 5), needs=2).estimated_start == NOW + 5
+    # What it reports or declared is the end of one of its runs only.
+    assert told(replace(service, expected_end=NOW + 5), needs=2).estimated_start is None
+
+
+def test_a_quota_that_services_hold_is_said_to_be_held() -> None:
+    held = replace(running("r", {"n0000": devices(0)}), endless="service mlp")
+    full = Tenant("a", quota=Quota(accelerators=1))
+    told = explain(index_of(nodes(1), [job("j")], [held], [full]).snapshot(NOW), "j")
+    assert (told.estimated_start, told.estimate) == (None, "service mlp holds quota of a")
+
+
+def test_a_forecast_gives_no_end_to_a_service_that_starts_within_it() -> None:
+    """What is behind it in the queue would otherwise be told the mean run time of its tenant."""
+    held = running("e", {"n0": devices(0)}, end=NOW + 10)
+    replica = replace(job("r", at=1.0), endless="service mlp")
+    index = index_of([node("n0", {"a100": 1})], [replica, job("j", at=2.0)], [held])
+    snapshot = with_mean(index).snapshot(NOW)
+    assert explain(snapshot, "r").estimated_start == NOW + 10
+    assert explain(snapshot, "j").estimated_start is None
+
+
 def test_beyond_the_forecast_the_rate_of_starts_goes_on() -> None:
     waiting = [job(f"j{at:04d}", at=float(at), expected_s=10.0) for at in range(5000)]
     held = [running("r", {"n0": devices(0)}, end=NOW + 10)]

@@ -32,6 +32,33 @@ def test_backfill_must_end_before_the_reservation(expected_s, starts) -> None:  
         assert "kept for job gang, due in 100 s" in decision.waits["small"].text
 
 
+def test_nothing_is_kept_idle_for_a_job_behind_what_never_ends() -> None:
+    service = replace(HELD[0], endless="service mlp", expected_end=None, started_at=0.0)
+    behind = [job(f"behind{at}", "a", 8, at=float(at)) for at in range(40)]
+    decision = decide_on(nodes(1), [*behind, job("small", "b", 1, at=50.0)], [service])
+    assert started(decision) == ["small"]
+    assert decision.waits["behind0"].facts["endless"] == ["service mlp"]
+    assert decision.waits["behind0"].facts["starts_at"] is None
+    assert decision.wake_at is None
+    # What others free in time is kept for the one that waits for it, although the first never starts.
+    ends = running("e", {"n0001": devices(0)}, end=NOW + 100)
+    two = [node("n0000", {"a100": 8}), node("n0001", {"a100": 5})]
+    gang = [job("first", "a", 8, at=0.0), job("next", "a", 5, at=1.0), job("small", "b", 3, at=2.0)]
+    beside = [service, running("s", {"n0000": devices(4, 5, 6, 7)}, end=NOW + 500), ends]
+    kept = decide_on(two, gang, beside)
+    assert started(kept) == []
+    assert kept.waits["small"].facts["for_job"] == "next"
+    assert kept.waits["next"].facts["starts_at"] == NOW + 100
+
+
+def test_what_never_ends_overtakes_no_job_that_waits_for_an_end() -> None:
+    """However short its tenant's jobs are, and however young the job that it would delay."""
+    replica = replace(job("replica", "b", 1, at=NOW), endless="service mlp")
+    index = index_of(nodes(1), [job("gang", "a", 8, at=NOW - 1), replica], HELD)
+    index.set_tenant(Tenant("b"), mean_runtime_s=0.0)
+    assert started(decide(index.snapshot(NOW))) == []
+
+
 def test_what_the_blocked_job_does_not_need_is_free_for_everyone() -> None:
     waiting = [job("gang", "a", 6, at=0.0), *(job(f"s{at}", "b", at=1.0 + at) for at in range(4))]
     decision = decide_on(nodes(1), waiting, HELD)

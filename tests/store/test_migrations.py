@@ -96,14 +96,38 @@ def test_the_newest_revision_is_named_in_the_schema():
     assert ScriptDirectory.from_config(config).get_current_head() == HEAD
 
 
-def test_a_database_of_a_newer_shoal_is_refused_and_left_alone(url):
+def test_a_database_of_an_unknown_revision_is_refused_and_left_alone(url):
+    """It may be of a newer Shoal or of an older one: numbers do not say."""
     open_store(url).close()
     execute(url, "UPDATE alembic_version SET version_num = '9999'")
     before = described(url)
-    with pytest.raises(Conflict, match="revision '9999', which this Shoal does not know") as caught:
+    with pytest.raises(Conflict, match=r"revision '9999', which this Shoal does not know \(it knows 0001\)") as caught:
         open_store(url)
-    assert "upgrade this one" in caught.value.hint
+    assert "a newer Shoal made it, or an older one that was not released" in caught.value.hint
+    assert "`shoal backup FILE`" in caught.value.hint
     assert described(url) == before
+
+
+@pytest.mark.parametrize(
+    "change", ["ALTER TABLE token DROP COLUMN read_only", "DROP TABLE token", "ALTER TABLE token RENAME label TO note"]
+)
+def test_tables_of_another_shoal_are_not_taken_for_a_file_that_cannot_be_written(url, change):
+    open_store(url).close()
+    execute(url, change)
+    store = open_store(url)
+    with pytest.raises(Unavailable, match="the tables of the database are not those of this Shoal") as caught:
+        store.tokens()
+    assert "another version of Shoal made it" in caught.value.hint
+    store.close()
+
+
+async def test_a_write_to_tables_of_another_shoal_says_so_too(url, make):
+    store = open_store(url)
+    store.acquire("one")
+    execute(url, "ALTER TABLE tenant DROP COLUMN sandbox")
+    with pytest.raises(Unavailable, match="the tables of the database are not those of this Shoal"):
+        await store.put_tenant(make.tenant("red"), make.event())
+    store.close()
 
 
 def test_many_openers_of_a_new_database_make_it_once(url):

@@ -13,10 +13,12 @@ Jobs that an `Order` has come after all others, in its order (see `order.py`).
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heappop, heapreplace
+from math import inf
 from operator import itemgetter
 
 from shoal.admission import reasons
@@ -24,7 +26,7 @@ from shoal.admission.capacity import Capacity, Plan
 from shoal.admission.fairness import Ring
 from shoal.admission.order import MOST_RESERVATIONS, Order, Turn
 from shoal.admission.preempt import CLAIMS, Eviction, Evictor
-from shoal.admission.quota import Account, Limit
+from shoal.admission.quota import Account, Limit, tightest
 from shoal.admission.reservation import Reservation, reserve
 from shoal.admission.shapes import Asked, Shapes
 from shoal.admission.snapshot import (
@@ -85,6 +87,7 @@ class _Cycle:
         self._accounts: dict[str, Account] = {}
         self._shapes = Shapes(snapshot)
         self._reservations: list[_Held] = []
+        self._never: Counter[str] = Counter()
         self._evictor: Evictor | None = None
         self._claims: dict[str, Claim] = {}
         self._begun: set[str] = set()
@@ -211,7 +214,7 @@ class _Cycle:
         if not allowed:
             self._ring.kept_back(name)
             self._save_quota(job, account, over.values())
-            self._wait(job, reasons.quota(name, _tightest(over.values())))
+            self._wait(job, reasons.quota(name, tightest(over.values())))
             return ()
         free = tuple(need for need in allowed if account.saved(need, job.ranks) is None)
         if not free:
@@ -267,7 +270,7 @@ class _Cycle:
             return asked.impossible
         over = [self._account(job.tenant).exceeded(need, job.ranks) for need in asked.needs]
         if all(over):
-            return reasons.quota(job.tenant, _tightest(over))
+            return reasons.quota(job.tenant, tightest(over))
         if job.job_id in self._over:
             return reasons.quota(job.tenant, self._over[job.job_id])
         return order.waits(job, kept)
@@ -299,11 +302,11 @@ class _Cycle:
         where = reasons.where(self._snapshot.nodes.layout, [at for at, _ in plan])
         reason = told(given) if told is not None else self._why_started(job, f"starts: {given} on {where}", mask)
         self._starts.append(Start(job.job_id, placed, reason, charge))
-        end = self._now + runtime_s
-        expected_end = end if job.expected_s is not None or state.mean_runtime_s is not None else None
+        end = inf if job.endless else self._now + runtime_s
+        known = not job.endless and (job.expected_s is not None or state.mean_runtime_s is not None)
         running = Running(
             job.job_id, name, job.priority_class, job.priority, job.resources, placed, self._now,
-            expected_end=expected_end,
+            expected_end=end if known else None, endless=job.endless,
         )  # fmt: skip
         insort(self._started, ((end, job.job_id), running), key=itemgetter(0))
 
@@ -405,19 +408,21 @@ class _Cycle:
     def _reserve(self, job: Pending, needs: tuple[Need, ...]) -> Reservation | None:
         """A reservation, if no earlier job of the pool has one; of several types the one that is free first."""
         reserved = {held.reservation.need.pool_name for held in self._reservations}
-        open_needs = [need for need in needs if need.pool_name not in reserved]
+        reserved.update(pool for pool, count in self._never.items() if count >= MOST_RESERVATIONS)
         everything = (1 << (len(self._reservations) + 1)) - 1
         found = [
-            reservation
-            for need in open_needs
-            if (reservation := reserve(
+            reservation for need in needs if need.pool_name not in reserved
+            and (reservation := reserve(
                 self._snapshot, self._capacity, job.job_id, need, job.ranks, everything, self._started
             )) is not None
         ]  # fmt: skip
         if not found:
             return None
         best = min(found, key=lambda reservation: reservation.at)
-        self._keep(best, young=self._now - job.queued_at < self._policy.backfill_s)
+        if best.at == inf:  # what never ends frees nothing that could be kept for it
+            self._never[best.need.pool_name] += 1
+        else:
+            self._keep(best, young=self._now - job.queued_at < self._policy.backfill_s)
         return best
 
     def _keep(self, reservation: Reservation, *, young: bool) -> None:
@@ -434,7 +439,7 @@ class _Cycle:
         if not self._reservations:
             return mask
         mean = self._snapshot.tenants[name].mean_runtime_s
-        runtime_s = job.expected_s if job.expected_s is not None else mean
+        runtime_s = inf if job.endless else job.expected_s if job.expected_s is not None else mean
         for held in self._reservations:
             delays = not held.young if runtime_s is None else self._now + runtime_s > held.reservation.at
             mask |= delays << held.number
@@ -493,8 +498,3 @@ class _Cycle:
         if lasting:
             asked.stuck[key] = reason
         return reasons.reserved(reason, reservation)
-
-
-def _tightest(exceeded: Iterable[tuple[Limit, ...]]) -> Limit:
-    """Of the alternatives the one that lacks least; of its limits the first."""
-    return min(exceeded, key=lambda limits: (limits[0].never, limits[0].used + limits[0].needs - limits[0].limit))[0]

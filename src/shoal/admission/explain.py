@@ -55,7 +55,7 @@ def explain(snapshot: Snapshot, job_id: str, outlook: Outlook | None = None) -> 
     shut = next((cause for cause in causes if cause.cause == reasons.CLOSED), None)
     if shut is not None and shut.reason.text not in summary:
         summary += f"; {shut.reason.text}"
-    at, estimate = _estimate(outlook, job, own)
+    at, estimate = _estimate(outlook, job, own, causes)
     return Explanation(job_id, causes, ahead, at, summary, estimate)
 
 
@@ -150,6 +150,8 @@ def _causes(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...], ahead: in
         text = reasons.reserved(text, reservation)
         facts = {**text.facts, "to_start": {"end": list(end)}}
         wish = reasons.jobs_end(end) if end else "open or add nodes"
+        if reservation is not None and reservation.endless:
+            wish = reasons.to_free(reservation.endless)
         causes.append(Blocker(reasons.SHAPE, True, replace(text, facts=facts), wish))
     causes.append(_priority_cause(job, better, verdict, ahead))
     return tuple(causes), verdict
@@ -265,11 +267,16 @@ def _ahead(snapshot: Snapshot, job: Pending) -> int:
     return count
 
 
-def _estimate(outlook: Outlook, job: Pending, own: Reason | None) -> tuple[float | None, str]:
+def _estimate(
+    outlook: Outlook, job: Pending, own: Reason | None, causes: tuple[Blocker, ...]
+) -> tuple[float | None, str]:
     """When the job starts, and in words what that rests on."""
     start = outlook.start_of(job.job_id)
     if start is not None:
         return start.at, _rests_on(outlook.snapshot, job, start)
+    endless = next((cause.reason.facts["endless"] for cause in causes if "endless" in cause.reason.facts), None)
+    if endless is not None:
+        return None, reasons.held_by(endless)
     reserved = own.facts.get("starts_at") if own is not None else None
     if reserved is not None:
         return float(reserved), "from the ends of the jobs that it waits for"
@@ -278,6 +285,11 @@ def _estimate(outlook: Outlook, job: Pending, own: Reason | None) -> tuple[float
     if found is not None:
         at, started = found
         return at, f"from the rate at which jobs of {job.tenant} start: {started} of them go first within the forecast"
+    if any(cause.blocking and cause.cause == reasons.QUOTA for cause in causes):
+        held = outlook.snapshot.running.values()
+        names = sorted({one.endless for one in held if one.tenant == job.tenant and one.endless})
+        if names:
+            return None, reasons.held_by(names, f"quota of {job.tenant}")
     return None, "nothing is known of when the jobs in its way end: declare expected_runtime, or report progress"
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from math import sqrt
+from math import inf, sqrt
 from threading import get_ident
 from weakref import WeakValueDictionary
 
@@ -440,7 +440,9 @@ class ClusterIndex:
         if running.stopping:
             return 0.0, running.job_id
         end = running.expected_end
-        if end is None:
+        if running.endless:
+            end = inf if running.latest_end is None else running.latest_end
+        elif end is None:
             # The same guess as the one by which a job was let past a reservation: otherwise the two would drift apart.
             mean = self._account(running.tenant).mean_runtime_s
             end = running.started_at + (self.policy.default_runtime_s if mean is None else mean)

@@ -1,7 +1,8 @@
 """What admission decides on a snapshot, now and later: worked out once, for all explanations of that snapshot.
 
 What comes later is decided by the same policy along the expected ends of jobs. An end is what the job reports, else
-what it declared, else the mean run time of its tenant; `max_runtime` bounds all of them.
+what it declared, else the mean run time of its tenant; `max_runtime` bounds all of them, and is the only end
+that is known of what runs until somebody stops it.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ def expected_end(snapshot: Snapshot, running: Running) -> Expected | None:
     now, mean = snapshot.now, snapshot.tenants[running.tenant].mean_runtime_s
     if running.stopping:
         return Expected(now, EndBy.STOPPING)
+    if running.endless:
+        return None if running.latest_end is None else Expected(max(now, running.latest_end), EndBy.LIMIT)
     if running.expected_end is not None:
         found = Expected(running.expected_end, EndBy.TOLD)
     elif mean is not None:
@@ -160,12 +163,12 @@ def _carry_out(
     for start in decision.starts:
         job = current.pending.by_id[start.job_id]
         mean = current.tenants[job.tenant].mean_runtime_s
-        known = job.expected_s is not None or mean is not None
+        known = not job.endless and (job.expected_s is not None or mean is not None)
         end = current.now + expected_runtime_s(job, mean, current.policy) if known else None
         index.start(
             Running(
                 job.job_id, job.tenant, job.priority_class, job.priority, job.resources, start.placement,
-                current.now, expected_end=end,
+                current.now, expected_end=end, endless=job.endless,
             )
         )  # fmt: skip
         if end is not None:

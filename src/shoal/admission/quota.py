@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from shoal.admission.snapshot import Need
@@ -88,3 +88,8 @@ class Account:
             yield Limit("memory_bytes", quota.memory_bytes, self._memory_bytes, need.memory_bytes * ranks)
         if quota.running_jobs is not None:
             yield Limit("running_jobs", quota.running_jobs, self._jobs, 1)
+
+
+def tightest(exceeded: Iterable[tuple[Limit, ...]]) -> Limit:
+    """Of the alternatives the one that lacks least; of its limits the first."""
+    return min(exceeded, key=lambda limits: (limits[0].never, limits[0].used + limits[0].needs - limits[0].limit))[0]

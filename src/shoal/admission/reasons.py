@@ -176,6 +176,9 @@ def reserved(reason: Reason, reservation: Reservation | None) -> Reason:
         "after_count": len(reservation.after),
         "starts_at": reservation.at if reservation.known else None,
     }
+    if reservation.endless:
+        facts["endless"] = list(reservation.endless)
+        return Reason(reason.code, f"{reason.text}; {held_by(reservation.endless)}", facts)
     after = f"; starts when {jobs_end(reservation.after)}" if reservation.after else ""
     return Reason(reason.code, reason.text + after, facts)
 
@@ -218,6 +221,26 @@ def _missing_beside(need: Need) -> str:
         holder = f"node with a place on {devices(need.count, need.pool)}"
         beside.insert(0, f"{memory(need.device_memory)} of device memory")
     return f"no {holder} has {' and '.join(beside)} free"
+
+
+def listed(names: Sequence[str]) -> str:
+    if len(names) <= 3:
+        return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return f"{', '.join(names[:2])} and {len(names) - 2} more"
+
+
+def held_by(endless: Sequence[str], what: str = "it") -> str:
+    """Who holds capacity and never ends by itself."""
+    return f"{listed(endless)} hold{'s' if len(endless) == 1 else ''} {what}"
+
+
+def to_free(endless: Sequence[str]) -> str:
+    """What makes room where something never ends by itself."""
+    services = [name for name in endless if name.startswith("service ")]
+    jobs = [name for name in endless if name not in services]
+    steps = [f"scale or undeploy {listed(services)}"] if services else []
+    steps += [f"cancel {listed(jobs)}"] if jobs else []
+    return " and ".join(steps) + ", or ask for less"
 
 
 def jobs_end(ids: Sequence[str]) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import merge
+from math import inf
 
 from shoal.admission.capacity import Amount, Capacity
 from shoal.admission.snapshot import Need, Snapshot, resolve
@@ -20,7 +21,8 @@ MAX_NAMED = 8
 class Reservation:
     """`at` is when the job can start (Unix seconds, never before now). `known` is False when an end it rests on is
     unknown or overdue. `holds` is the part of the free capacity that must be kept, by node. `after` are the jobs that
-    end before. `rests_on` are those whose capacity it needs: a job that might delay it may not take their place."""
+    end before. `rests_on` are those whose capacity it needs: a job that might delay it may not take their place.
+    `endless` names those of them that never end by themselves; where there is one, `at` is infinity."""
 
     job_id: str
     need: Need
@@ -29,6 +31,7 @@ class Reservation:
     holds: tuple[tuple[int, Amount], ...]
     after: tuple[str, ...]
     rests_on: frozenset[str] = frozenset()
+    endless: tuple[str, ...] = ()
 
 
 def freed_by(snapshot: Snapshot, running: Running, pool: str | None = None) -> Iterable[tuple[int, Amount]]:
@@ -67,6 +70,7 @@ def reserve(
     then: dict[int, Amount] = {}
     ended: dict[int, dict[str, Amount]] = {}
     unknown: set[str] = set()
+    endless: dict[str, str] = {}
     at_time = snapshot.now
     for (end, _), running in merge(snapshot.ends.items(), started):
         if total >= ranks:
@@ -74,6 +78,8 @@ def reserve(
         at_time = max(at_time, end)
         if not running.stopping and (running.expected_end is None or end <= snapshot.now):
             unknown.add(running.job_id)
+        if end == inf:
+            endless[running.job_id] = running.endless
         # Jobs that end on other kinds of nodes free nothing usable here, and may be most of the cluster.
         for at, freed in freed_by(snapshot, running, need.pool if need.count else None):
             amount = then.get(at)
@@ -86,7 +92,9 @@ def reserve(
             total += fits[at] - before
     if total < ranks:
         return None
-    return _settle(capacity, job_id, need, ranks, mask, at_time, fits, then, ended, unknown)
+    found = _settle(capacity, job_id, need, ranks, mask, at_time, fits, then, ended, unknown)
+    names = dict.fromkeys(name for each, name in endless.items() if each in found.rests_on)
+    return replace(found, endless=tuple(names))
 
 
 def _settle(

@@ -22,7 +22,8 @@ class Spread(StrEnum):
 class Pending:
     """A job that waits. `resources` is per rank. `ranks` is what it needs to start; a job that may have more has the
     most in `max_ranks`; `per_node`, where not 0, is how many of them each of its nodes gets. `expected_s` is its
-    expected runtime, None when nothing is known. `not_before` (Unix seconds) delays it after a failure."""
+    expected runtime, None when nothing is known. `not_before` (Unix seconds) delays it after a failure. `endless` is
+    what runs until somebody stops it, by name (`service mlp`); empty for a job that ends by itself."""
 
     job_id: str
     tenant: str
@@ -37,6 +38,7 @@ class Pending:
     deadline_at: float | None = None
     max_ranks: int = 0
     per_node: int = 0
+    endless: str = ""
 
     @property
     def most(self) -> int:
@@ -49,7 +51,7 @@ class Running:
     """A job that holds resources; `resources` is per rank. `at_risk_s` is the run time that would be lost if it ended
     now (since its last checkpoint), None when it never reported one. `stopping` once it was asked to end.
     `expected_end` in Unix seconds, None when nothing is known; at `latest_end` it is stopped, None for never. `queued`
-    while a cluster that it was handed over to has not started it: it loses nothing."""
+    while a cluster that it was handed over to has not started it: it loses nothing. `endless` as for `Pending`."""
 
     job_id: str
     tenant: str
@@ -63,6 +65,7 @@ class Running:
     stopping: bool = False
     latest_end: float | None = None
     queued: bool = False
+    endless: str = ""
 
 
 class Seats(NamedTuple):

@@ -345,6 +345,7 @@ class JobCache:
                 at_risk_s=None, expected_end=began + job.expected_s if job.expected_s else None,
                 stopping=attempt.stop is not None,
                 latest_end=None if longest is None else began + longest - job.ran_s,
+                endless=_endless(job, live.manifest),
             )
         )  # fmt: skip
 
@@ -357,5 +358,13 @@ def pending_of(job: JobRecord, manifest: JobManifest | None = None) -> Pending:
         resources=job.resources, ranks=job.min_ranks, queued_at=job.submitted_at,
         placement=Spread(asked.placement) if asked.placement is not None else None, expected_s=job.expected_s,
         not_before=job.not_before, deadline_at=job.deadline_at, max_ranks=job.ranks,
-        per_node=asked.ranks_per_node or 0,
+        per_node=asked.ranks_per_node or 0, endless=_endless(job, asked),
     )  # fmt: skip
+
+
+def _endless(job: JobRecord, manifest: JobManifest) -> str:
+    """How a job that runs until somebody stops it is called; empty for one that ends by itself."""
+    if not manifest.endless:
+        return ""
+    service = manifest.labels.get("service") if job.owner_id is not None else None
+    return f"job {job.id}" if service is None else f"service {service}"

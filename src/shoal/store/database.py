@@ -35,6 +35,8 @@ _READER_MMAP_BYTES = 128 << 20
 # Statements of hundreds of rows take hundreds of kilobytes each. One store is faster with all of them; a hundred stores
 # are not, and together they would fill the memory.
 _STATEMENTS, _STATEMENTS_OF_MANY = 256, 4
+# PostgreSQL's codes of an undefined column and table.
+_MISSING = ("42703", "42P01")
 
 
 class Database:
@@ -163,6 +165,12 @@ class Database:
                 hint="put a backup in its place (`shoal restore FILE --force` keeps the damaged one), or begin anew in "
                 "another home: `shoal up --home DIRECTORY`",
             )  # fmt: skip
+        if _lacks_schema(error, text):
+            return Unavailable(
+                f"the tables of the database are not those of this Shoal: {text}", where=str(self),
+                hint="another version of Shoal made it: make a backup with that version (`shoal backup FILE`), and go "
+                "on with it, or give another database",
+            )  # fmt: skip
         hint = (
             "check that the file and its directory can be written; then repeat the request"
             if self.is_sqlite
@@ -284,3 +292,10 @@ def _make_private(path: Path) -> None:
     """The database's file exists with mode 0600 before SQLite opens it; its log and index take the same mode."""
     path.parent.mkdir(parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def _lacks_schema(error: Exception, text: str) -> bool:
+    """Whether a table or column is missing: the revision is known, and what it says is not there."""
+    if getattr(getattr(error, "orig", None), "sqlstate", None) in _MISSING:
+        return True
+    return any(said in text for said in ("no such column", "no such table", "has no column named"))

@@ -22,7 +22,8 @@ OWN = Tables("", metadata, HEAD, MIGRATIONS / "versions")
 
 
 def migrate(database: Database, more: Sequence[Tables] = ()) -> None:
-    """Create or upgrade the store's tables and `more`. Raises Conflict for a database that a newer Shoal wrote."""
+    """Create or upgrade the store's tables and `more`. Raises Conflict for a database of a revision that is not
+    known here: of a newer version, or of one that was never released."""
     sets = (OWN, *more)
     if database.in_memory:  # it lives in the one connection that is kept, and is always new
         with database.lock, database.writer().begin():
@@ -90,15 +91,18 @@ def _upgrade(connection: Connection, tables: Tables, revision: str, where: str) 
     config.set_main_option("script_location", str(MIGRATIONS))
     config.set_main_option("path_separator", "os")
     config.set_main_option("version_locations", str(tables.versions or ""))
+    scripts = ScriptDirectory.from_config(config)
     try:
-        ScriptDirectory.from_config(config).get_revision(revision or "base")
+        scripts.get_revision(revision or "base")
     except CommandError as error:
         of = f" of the tables of {tables.name}" if tables.name else ""
+        known = sorted({tables.head, *(script.revision for script in scripts.walk_revisions())})
         raise Conflict(
-            f"the database has schema revision {revision!r}{of}, which this Shoal does not know (its newest is "
-            f"{tables.head!r})",
+            f"the database has schema revision {revision!r}{of}, which this Shoal does not know (it knows "
+            f"{', '.join(known)})",
             where=where,
-            hint="a newer Shoal has used it: upgrade this one, or give another database",
+            hint="a newer Shoal made it, or an older one that was not released: make a backup with the Shoal that made "
+            "it (`shoal backup FILE`), then use that Shoal or a newer one, or give another database",
         ) from error
     config.attributes.update(connection=connection, tables=tables)
     command.upgrade(config, "head")

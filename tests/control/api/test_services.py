@@ -180,6 +180,29 @@ async def test_why_it_is_not_ready(house: House) -> None:
     assert listed[0].reason.code == "waiting"
 
 
+async def test_a_job_behind_a_service_is_promised_no_start(house: House) -> None:
+    """Not even where its tenant's jobs are short: a replica ends only when somebody takes it back."""
+    async with house.client("red") as client:
+        for at in range(3):
+            short = await house.submit("red", f"short{at}", 1.0)
+            await client.get(f"/v1/jobs/{short['id']}?wait_s=60")
+        await deploy(house, resources={"accelerators": 2})
+        await ready(house, "ocr")
+        waiting = await house.submit("red", "late", resources={"accelerators": 2})
+        for _ in range(2):
+            await asyncio.sleep(200)
+            found = models.ExplanationView.model_validate(
+                (await client.get(f"/v1/jobs/{waiting['id']}/explain")).json()
+            )
+            assert (found.estimated_start, found.estimate) == (None, "service ocr holds it")
+            assert found.summary == "waits: needs 2 a100 on one node, 0 free; service ocr holds it"
+            (shape,) = [cause for cause in found.causes if cause.blocking]
+            assert shape.change == "scale or undeploy service ocr, or ask for less"
+        await client.post("/v1/services/ocr/scale", json={"replicas": 0})
+        await asyncio.sleep(60)
+        assert (await client.get(f"/v1/jobs/{waiting['id']}")).json()["state"] == "SUCCEEDED"
+
+
 async def test_its_events_are_its_own_and_its_replicas_and_end_with_it(house: House) -> None:
     made = await deploy(house)
     await ready(house, "ocr")
