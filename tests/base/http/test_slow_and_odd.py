@@ -138,7 +138,7 @@ class Driven:
 
 
 def head(*lines: bytes) -> bytes:
-    return b"POST / HTTP/1.1\r\n" + b"".join(line + b"\r\n" for line in lines) + b"\r\n"
+    return b"POST / HTTP/1.1\r\n" + b"".join(line + b"\r\n" for line in (b"Host: a", *lines)) + b"\r\n"
 
 
 PARTS = st.sampled_from(
