@@ -22,6 +22,7 @@ from shoal.engine.slurm.jobs import SlurmJob
 STUBBORN = """
 import pathlib, signal, time
 signal.signal(signal.SIGTERM, lambda *_: pathlib.Path("asked").touch())
+pathlib.Path("up").touch()
 while True:
     time.sleep(60)
 """
@@ -92,11 +93,23 @@ async def launch(engine: BatchEngine, home: Path, *limits: TimeLimit) -> None:
     argv = (sys.executable, "-c", STUBBORN)
     await engine.launch(Gang("a.1.run", argv, ranks, run_dir=home / "run", grace_s=60.0, time_limits=limits))
 
+    async def handles_signals() -> bool:
+        return (home / "run" / "up").exists()
+
+    await until(handles_signals)
+
 
 async def until(met: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(10):
         while not await met():
             await asyncio.sleep(0.02)
+
+
+async def asked_to_leave(home: Path) -> None:
+    async def asked() -> bool:
+        return (home / "run" / "asked").exists()
+
+    await until(asked)
 
 
 async def phase(engine: BatchEngine) -> Phase:
@@ -118,11 +131,7 @@ async def ended(engine: BatchEngine) -> Exit:
 
 
 async def test_a_rank_whose_step_was_killed_is_lost(engine: BatchEngine, cluster: Steps, tmp_path: Path) -> None:
-    async def runs() -> bool:
-        return await phase(engine) is Phase.RUNNING
-
     await launch(engine, tmp_path)
-    await until(runs)
     await cluster.kill()
     end = await ended(engine)
     assert (end.lost, end.limit, end.detail) == (True, "", "the cluster's own supervisor of it was killed")
@@ -131,12 +140,21 @@ async def test_a_rank_whose_step_was_killed_is_lost(engine: BatchEngine, cluster
 async def test_one_that_was_over_a_limit_before_its_step_was_killed_ended_for_that(
     engine: BatchEngine, cluster: Steps, tmp_path: Path
 ) -> None:
-    async def asked() -> bool:
-        return (tmp_path / "run" / "asked").exists()
-
     await launch(engine, tmp_path, TimeLimit("time", "it ran too long", at=0.0))
-    await until(asked)
+    await asked_to_leave(tmp_path)
     await cluster.kill()
     end = await ended(engine)
     assert (end.lost, end.limit, end.detail) == (False, "time", "it ran too long")
     assert end.signal == signal.SIGKILL
+
+
+async def test_signals_reach_the_main_process_and_a_stop_ends_it_after_its_grace(
+    engine: BatchEngine, tmp_path: Path
+) -> None:
+    await launch(engine, tmp_path)
+    await engine.signal("a.1.run", signal.SIGTERM)
+    await asked_to_leave(tmp_path)
+    assert await phase(engine) is Phase.RUNNING
+    await engine.stop("a.1.run", grace_s=0.0)
+    end = await ended(engine)
+    assert (end.signal, end.stopped, end.lost) == (signal.SIGKILL, True, False)
