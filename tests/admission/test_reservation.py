@@ -9,7 +9,7 @@ import pytest
 
 from shoal.admission import Policy, decide
 from shoal.contract.records import RankPlacement
-from shoal.core import Quota, Tenant
+from shoal.core import ANY, Quota, Tenant
 
 from .cases import NOW, G, World, decide_on, devices, index_of, job, need, node, nodes, running
 
@@ -176,3 +176,16 @@ def test_memory_is_reserved_as_well(memory_gib: int, starts: bool) -> None:
 def test_what_a_reservation_does_not_ask_for_is_free_to_the_last_bit() -> None:
     waiting = [job("gang", "a", 8, at=0.0), job("rest", "b", need(cores=64, memory_gib=512), at=1.0)]
     assert started(decide_on(nodes(1), waiting, HELD)) == ["rest"]
+
+
+def test_a_type_that_one_tenants_quota_forbids_is_open_to_the_next_that_asks_for_any() -> None:
+    held = [running("r", {"n0": devices(0)}, "z")]
+    waiting = [
+        job("first", "a", need(1, "a100"), at=1.0),
+        job("bound", "a", need(1, ANY), at=2.0),
+        job("free", "b", need(1, ANY), at=3.0),
+    ]
+    tenants = [Tenant("a", quota=Quota(by_type=(("h100", 0),))), Tenant("b")]
+    decision = decide_on([node("n0", {"a100": 1}), node("n1", {"h100": 1})], waiting, held, tenants)
+    assert set(decision.waits) == {"first", "bound"}
+    assert decision.starts[0].placement[0].devices == tuple(devices(0, kind="h100"))

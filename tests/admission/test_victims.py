@@ -134,3 +134,15 @@ def test_the_tenants_that_went_first_are_named() -> None:
     assert one == "waits for its turn: a had less than their share"
     decision = decide_on(nodes(1, per_node=4), waiting)
     assert "4 tenants (a, b, c) had less than their share" in decision.waits["e0"].text
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_for_a_gang_those_of_all_nodes_leave_that_lose_least(seed: int) -> None:
+    rng = random.Random(seed)
+    where = [(name, at) for name in ("n0000", "n0001", "n0002", "n0003") for at in range(3)]
+    risk = dict(zip(where, rng.sample(range(1, 100), len(where)), strict=True))
+    held = [running(f"{name}-{at}", {name: devices(at)}, at_risk_s=risk[name, at]) for name, at in where]
+    ranks = rng.randint(2, 8)
+    decision = decide_on(nodes(4, per_node=3), [job("g", "b", 1, ranks=ranks, cls=G)], held)
+    cheapest = sorted(where, key=lambda one: risk[one])[:ranks]
+    assert victims(decision) == {f"{name}-{at}" for name, at in cheapest}

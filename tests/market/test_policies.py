@@ -230,14 +230,17 @@ def test_gangs_need_all_nodes_and_egress_is_charged_away_from_home() -> None:
     offer = Offer("aws", "us-west-2", "us-west-2a", "v100-x1", "v100")
     trace = Availability(0.0, 600.0, np.array([4, 3, 4, 4]))
     job = Job(600.0, 1800.0, nodes=4, data_gb=100.0, state_gb=10.0, home="us-east-1")
-    market = cut(History({offer: Track(None, trace)}), job, on_demand_usd=3.0, spot_usd=1.0)
-    assert market.up[:, 0].tolist() == [True, False, True, True]
-    assert market.usd[0].tolist() == pytest.approx([4 / 6, 12 / 6])
-    assert market.launch_usd.tolist() == pytest.approx([110 * 0.02, 0.0])
+    at_home = Offer("aws", "us-east-1", "us-east-1a", "v100-x1", "v100")
+    history = History({offer: Track(None, trace), at_home: Track(None, trace)})
+    market = cut(history, job, on_demand_usd=3.0, spot_usd=1.0)
+    away, home = market.offers.index(offer), market.offers.index(at_home)
+    assert market.up[:, away].tolist() == [True, False, True, True]
+    assert market.usd[0, [away, -1]].tolist() == pytest.approx([4 / 6, 12 / 6])
+    assert market.launch_usd[[away, home, -1]].tolist() == pytest.approx([110 * 0.02, 0.0, 0.0])
     with pytest.raises(Invalid, match="ends 1 ticks before"):
         market.window(2)
     with pytest.raises(Invalid, match="on demand"):
-        replace(market, offers=(offer, offer))
+        replace(market, offers=(offer, at_home, offer))
 
 
 def test_a_launch_that_fails_costs_nothing_and_the_offer_is_left_alone_for_a_tick() -> None:

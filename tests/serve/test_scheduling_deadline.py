@@ -281,6 +281,22 @@ def test_a_tenant_over_its_share_goes_first_only_where_that_harms_nobody(
     assert batch.reason.code == ("urgent" if first == "much/m" else "owed")
 
 
+def test_nothing_that_may_arrive_for_others_is_reckoned_before_what_a_tenant_is_owed() -> None:
+    scheduler = scheduler_of({"much/m": 0.01, "little/m": 0.01})
+    now = 0.0
+    for number, queue in enumerate(["much/m"] * 20 + ["little/m"] * 5 + ["much/m"] * 20):
+        scheduler.offer(Item(number, queue, now, now + 1.0), now)
+        (batch,) = scheduler.decide(now).batches
+        now += 0.01
+        scheduler.finished(batch, now, 0.01)
+    scheduler.offer(Item(100, "much/m", now, now + 5.0), now)
+    for number in range(101, 105):
+        assert scheduler.offer(Item(number, "little/m", now, now + 0.045), now) is None
+    refused = scheduler.offer(Item(105, "little/m", now, now + 0.046), now)
+    assert refused is not None
+    assert refused.reason.facts["wait_s"] == pytest.approx(0.04)
+
+
 def test_of_two_over_their_shares_the_one_not_chosen_is_still_known_to_be_urgent() -> None:
     scheduler = scheduler_of({f"{name}/m": 0.01 for name in ("one", "two", "little")})
     now = 0.0
