@@ -135,13 +135,14 @@ def architecture() -> Picture:
         "violet",
     )
     names = [
-        ("serve", "models on time,\nfor many tenants"), ("schedule", "who gets which\naccelerator"),
-        ("host", "memory bandwidth\nfor guaranteed work"), ("measure", "load, capacity,\ncost of sharing"),
+        ("tenancy", "planes, sandboxes"), ("schedule", "who gets what"), ("serve", "models on time"),
+        ("device", "one device, shared"), ("host", "memory bandwidth"), ("measure", "load, capacity"),
+        ("market", "what to rent"), ("forecast", "how fast, how long"),
     ]  # fmt: skip
     for number, (name, about) in enumerate(names):
-        p.box(20 + 213 * number, 178, 201, 68, f"{name}\n{about}", "green")
+        p.box(20 + 213 * (number % 4), 176 + 44 * (number // 4), 201, 40, f"{name}\n{about}", "green")
     p.text(440, 164, "components: each is useful alone; they join the server as extensions")
-    p.box(20, 272, 410, 58, "engine\nwhere processes run: local (real), simulated", "amber")
+    p.box(20, 272, 410, 58, "engine\nlocal, slurm, ray, kubernetes; simulated for tests", "amber")
     p.box(450, 272, 410, 58, "admission · store · contract\nwho starts now · the log · manifests and states", "amber")
     p.box(20, 352, 840, 50, "core · base\nthe vocabulary · files, processes, HTTP", "grey")
     return p
