@@ -55,7 +55,8 @@ def test_a_preempted_job_of_a_plane_finds_its_checkpoints_again(site: Site, tmp_
         return str(json.loads(site.at(plane, "show", job, "--json"))["state"]).lower()
 
     keeps = submit("keeps", command=["sh", "-c", KEEPS])
-    model = site.home.path / "planes" / plane["id"] / "checkpoints" / keeps / "model"
+    folder = site.home.path / "planes" / plane["id"]
+    model = folder / "checkpoints" / keeps / "model"
     until(lambda: model.exists() and state(keeps) == "running")
     assert model.stat().st_uid > 1 << 30
     first = submit("first", command=["true"], priority_class="guaranteed")
@@ -73,7 +74,7 @@ def test_a_preempted_job_of_a_plane_finds_its_checkpoints_again(site: Site, tmp_
     assert state(deep) == "succeeded", site.at(plane, "logs", deep)
     site.at(plane, "gc")
     site.shared("plane", "delete", "vision")
-    until(lambda: not (site.home.path / "planes" / plane["id"]).exists())
+    until(lambda: not folder.exists())
 
 
 def until(true: Any) -> None:

@@ -43,7 +43,7 @@ def wrapper(uid: int, home: Path, keep: Sequence[Path], *, network: bool = True)
     directories, and nothing else. It runs as root, since the way to the home is closed to the tenant's user, and keeps
     two capabilities until that user is taken on."""
     line = [
-        shutil.which("bwrap") or "bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent",
+        _program("bwrap"), "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent",
         "--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--ro-bind", "/usr", "/usr",
         "--ro-bind", "/etc", "/etc", "--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm",  # noqa: S108
         "--perms", "1777", "--tmpfs", "/tmp", *([] if network else ["--unshare-net"]),  # noqa: S108
@@ -63,7 +63,12 @@ def wrapper(uid: int, home: Path, keep: Sequence[Path], *, network: bool = True)
         line += [*_way(path), "--bind", str(path), str(path)]
     user = ["--reuid", str(uid), "--regid", str(uid), "--clear-groups", "--no-new-privs", "--inh-caps=-all"]
     end = [str(Path(sys.executable).resolve()), "-I", "-S", str(Path(__file__).with_name("last.py"))]
-    return [*line, "--", shutil.which("setpriv") or "setpriv", *user, "--", *end]
+    return [*line, "--", _program("setpriv"), *user, "--", *end]
+
+
+def _program(name: str) -> str:
+    """Its absolute path, also where the server's PATH has a relative one: it is started in another directory."""
+    return str(Path(shutil.which(name) or f"/usr/bin/{name}").absolute())
 
 
 def _way(path: Path) -> list[str]:
