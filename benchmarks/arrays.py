@@ -20,7 +20,7 @@ def main() -> int:
     options = parser(__doc__).parse_args()
     with server(slots=2) as one:
         client = one.client()
-        client.create_tenant("bench")
+        client.create_tenant("bench", sandbox="none")
         client.submit({"name": "blocker", "tenant": "bench", "command": ["sleep", "900"], "resources": HOLDS_ALL})
         task = {"tenant": "bench", "command": ["true"], "resources": {"accelerators": 1, "cpus": 0}}
         before, began = one.cpu_s(), time.perf_counter()

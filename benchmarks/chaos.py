@@ -133,8 +133,8 @@ class Chaos:
         began = time.perf_counter()
         self.server.start()
         client = self.server.client()
-        client.create_tenant("ada", weight=2.0)
-        client.create_tenant("bob")
+        client.create_tenant("ada", weight=2.0, sandbox="none")
+        client.create_tenant("bob", sandbox="none")
         killer = threading.Thread(target=self._torment, args=(kill_every_s,))
         killer.start()
         try:

@@ -60,7 +60,7 @@ def idle(cluster: PrivateSlurm, runs: int) -> tuple[list[float], list[float]]:
     plain, ours = [], []
     with server(slots=None) as one:
         client = one.client()
-        client.create_tenant("bench")
+        client.create_tenant("bench", sandbox="none")
         for number in range(runs):
             wait_s = (number + 0.5) / runs
             for values, run in ((plain, _sbatch), (ours, _submit)):
@@ -92,7 +92,7 @@ def drained(cluster: PrivateSlurm, count: int, turns: int) -> tuple[float, float
     alone, with_us = [], []
     with server(slots=None) as one:
         client = one.client()
-        client.create_tenant("bench")
+        client.create_tenant("bench", sandbox="none")
         for turn in range(turns):
             began = time.perf_counter()
             for _ in range(count):
@@ -112,7 +112,7 @@ def adopted(count: int) -> tuple[float, int]:
     """Seconds from the start of a server to its first answer, when so many gangs ran; and how many of them it has."""
     with server(slots=None) as one:
         client = one.client()
-        client.create_tenant("bench")
+        client.create_tenant("bench", sandbox="none")
         jobs = [client.submit(_job(f"gang-{number}", "sleep", "600")) for number in range(count)]
         _until(client, jobs, "RUNNING")
         one.kill()

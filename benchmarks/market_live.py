@@ -129,7 +129,7 @@ class Run:
         self.server.start()
         client = self.server.client()
         for tenant in TENANTS:
-            client.create_tenant(tenant)
+            client.create_tenant(tenant, sandbox="none")
         threads = [
             threading.Thread(target=self._torment, args=(kill_every_s,)),
             threading.Thread(target=self._watch),

@@ -62,7 +62,7 @@ def main() -> int:
         script = Path(folder) / "loop.py"
         script.write_text(LOOP)
         client = one.client()
-        client.create_tenant("bench")
+        client.create_tenant("bench", sandbox="none")
         for number in range(options.pairs):
             sides = [
                 lambda: run_bare(script, Path(folder) / "bare", options.pieces),

@@ -25,7 +25,7 @@ def main() -> int:
     options = arguments.parse_args()
     with server(slots=2) as one:
         client = one.client()
-        client.create_tenant("bench")
+        client.create_tenant("bench", sandbox="none")
         note = one.home / "lines"
         job = client.submit(
             {"name": "long", "tenant": "bench", "command": [sys.executable, "-c", SCRIPT, str(note)],

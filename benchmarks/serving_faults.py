@@ -103,7 +103,7 @@ def deployed(options: argparse.Namespace) -> Iterator[tuple[Kill, Kill]]:
 
 def deploy(plane: Server, source: str) -> Target:
     with plane.client() as client:
-        client.create_tenant(TENANT)
+        client.create_tenant(TENANT, sandbox="none")
         token = client.create_token(TENANT, label="bench").token
         manifest = {
             "kind": "service", "name": MODEL, "tenant": TENANT, "priority_class": "guaranteed",

@@ -32,7 +32,7 @@ def main() -> int:
     options = arguments.parse_args()
     with server(slots=1) as one:
         client = one.client()
-        client.create_tenant("bench", quota={"accelerators": 1, "queued_jobs": 10_000_000})
+        client.create_tenant("bench", quota={"accelerators": 1, "queued_jobs": 10_000_000}, sandbox="none")
         token = client.create_token("bench").token
         blocker = json.dumps(BLOCKER).encode()
         before_s = one.cpu_s()

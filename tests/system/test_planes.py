@@ -49,7 +49,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 def test_a_team_gets_a_plane_works_in_it_and_the_operator_keeps_it(site: Site, tmp_path: Path) -> None:
     shared, at = site.shared, site.at
-    shared("tenant", "create", "vision")
+    shared("tenant", "create", "vision", "--sandbox", "none")
     assert "there is no tenant 'speech'" in shared("plane", "create", "p", "--tenant", "speech", code=2)
     plane = json.loads(shared("plane", "create", "vision", "--tenant", "vision", "--json"))
     assert plane["url"].endswith("/planes/vision")

@@ -41,7 +41,7 @@ def test_every_acknowledged_job_of_every_plane_runs_once_through_kills(home: Hom
     script = f'echo "$SHOAL_JOB_ID" >> {ran}; sleep 0.2'
     acknowledged: list[tuple[str, str]] = []
     with Client(home=home.path, environ={}) as shared:
-        shared.create_tenant("vision")
+        shared.create_tenant("vision", sandbox="none")
         planes = [shared.planes.create(f"p{at}", tenant="vision") for at in range(PLANES)]
 
     def client(plane: NewPlaneView) -> Client:

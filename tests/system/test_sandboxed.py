@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +71,27 @@ def test_the_next_server_goes_on_with_a_job_in_a_sandbox(home: Home, level: Sand
         assert (model.read_text(), model.stat().st_uid) == ("kept\n", uid)
         client.cancel(endless)
         until(lambda: client.job(endless).state is JobState.CANCELLED)
+
+
+def test_a_new_tenant_has_a_user_of_its_own_unless_none_is_asked_for(home: Home, tmp_path: Path) -> None:
+    if not capabilities(home.path)[0].available:
+        pytest.skip(capabilities(home.path)[0].detail)
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    with Client(home=home.path, environ={}) as client:
+        assert client.create_tenant("red").sandbox is Sandbox.USER
+        assert client.create_tenant("trusted", sandbox="none").sandbox is Sandbox.NONE
+        assert client.tenant("default").sandbox is Sandbox.NONE
+        plane = client.planes.create("p", tenant="trusted")
+        with Client(plane.url, plane.token, environ={}) as inside:
+            assert inside.create_tenant("team").sandbox is Sandbox.NONE
+    told = {}
+    for tenant in ("red", "trusted"):
+        line = [Path(sys.executable).parent / "shoal", "run", "--home", home.path, "--tenant", tenant, "--", "id", "-u"]
+        told[tenant] = subprocess.run(line, cwd=private, capture_output=True, text=True, check=False)
+    assert told["red"].returncode != 0
+    assert f"cannot enter {private}" in told["red"].stdout
+    assert (told["trusted"].returncode, "\n0\n" in "\n" + told["trusted"].stdout) == (0, True), told["trusted"]
 
 
 def log(client: Client, job: str) -> bytes:

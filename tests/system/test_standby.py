@@ -50,7 +50,7 @@ def test_a_standby_takes_over_and_nothing_acknowledged_is_lost(postgresql: Serve
         told = line(first)
         with up(home, url, "--standby") as second, Client(home=home, patience_s=WAIT_S) as client:
             assert f"pid {first.pid}" in str(line(second)["standby"])
-            client.create_tenant("ada")
+            client.create_tenant("ada", sandbox="none")
             job = client.submit({"name": "long", "tenant": "ada", "command": ["sleep", "300"]})
             while client.job(job.id).state != "RUNNING":
                 time.sleep(0.05)

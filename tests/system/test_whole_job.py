@@ -54,7 +54,7 @@ def test_a_job_is_suspended_and_resumed_with_all_that_belongs_to_it(home: Home, 
     (tmp_path / "data.txt").write_text("hello")
     (tmp_path / "job.py").write_text(SCRIPT)
     with Client(home=home.path, environ={}) as client:
-        client.create_tenant("ada")
+        client.create_tenant("ada", sandbox="none")
         client.set_secret("hub", SECRET, tenant="ada")
         job = client.submit(
             {

@@ -22,7 +22,11 @@ INPUT = "stdin"
 """The file in the run directory that a job reads as its standard input."""
 
 _LONGEST_NAME = 48
-_CHANGE_DIRECTORY = 'cd "$1" && shift && exec "$@"'
+_CHANGE_DIRECTORY = (
+    'cd "$1" 2>/dev/null || { echo "shoal: the user $(id -u), which this job runs as, cannot enter $1."'
+    ' "Run it from a directory that this user may enter, or send its files with a manifest (files: [.])." >&2;'
+    ' exit 126; }; shift; exec "$@"'
+)
 _READ_INPUT = f"exec <{INPUT} && {_CHANGE_DIRECTORY}"
 _WRAPPED = ("/bin/sh", "-c")
 

@@ -131,7 +131,7 @@ def create(
             weight=1.0 if weight is None else weight,
             quota=quota,
             max_priority_class=max_class or "guaranteed",
-            sandbox=sandbox or "none",
+            sandbox=sandbox,
         )
     context.show(made, lambda: _table([made]))
 

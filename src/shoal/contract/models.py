@@ -316,7 +316,9 @@ class TenantCreate(Given):
     weight: Weight = 1.0
     quota: QuotaView = Field(default_factory=QuotaView)
     max_priority_class: PriorityClass = PriorityClass.GUARANTEED
-    sandbox: Sandbox = Sandbox.NONE
+    sandbox: Annotated[
+        Sandbox | None, Field(description="left out: `user` where the server can give it, else `none`")
+    ] = None
 
 
 class TenantChange(Given):

@@ -109,7 +109,10 @@ class ControlPlane:
         self._results = Results(self._layout)
         self._vault = Vault(home / "secret.key")
         self.secrets = Secrets(store, self.clock, self._vault)
-        self.tenants = Tenants(store, self.clock, engine, least_sandbox=least_sandbox, changed=self._tenant_changed)
+        self.tenants = Tenants(
+            store, self.clock, engine, least_sandbox=least_sandbox, changed=self._tenant_changed,
+            inner=outermost is not None,
+        )  # fmt: skip
         self._new_id = new_id or Ids(self.clock).new
         self._bundles = Bundles(store, self.clock, home / "bundles", bundles or BundleLimits())
         self._opened_at = self.clock.now()

@@ -17,6 +17,10 @@ def require_sandbox(level: Sandbox, engine: Engine) -> None:
         )
 
 
+def available(level: Sandbox, engine: Engine) -> bool:
+    return _missing(level, engine) is None
+
+
 def sandboxed(gang: Gang, tenant: str, level: Sandbox, engine: Engine) -> Gang:
     """The gang with its tenant and level. Raises LaunchFailed where the engine cannot give the level (any more)."""
     why = _missing(level, engine)

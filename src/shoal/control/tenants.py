@@ -9,7 +9,7 @@ from typing import Any
 
 from shoal.contract.events import EventKind
 from shoal.contract.records import NewEvent, TenantRecord
-from shoal.control.sandboxes import require_sandbox
+from shoal.control.sandboxes import available, require_sandbox
 from shoal.core import Clock, Conflict, Forbidden, Invalid, NotFound, PriorityClass, Quota, Sandbox, Tenant
 from shoal.engine import Engine
 from shoal.store import Store
@@ -17,14 +17,14 @@ from shoal.store import Store
 
 class Tenants:
     """`records` is in memory what the store has. `least_sandbox` is the weakest that any tenant has, `changed` is told
-    of each tenant that was created or changed.
+    of each tenant that was created or changed. `inner`: they are a plane's.
 
     Of two changes of a tenant at once, the second is made of what the first one wrote.
     """
 
     def __init__(
         self, store: Store, clock: Clock, engine: Engine, *,
-        least_sandbox: Callable[[], Sandbox], changed: Callable[[Tenant], None],
+        least_sandbox: Callable[[], Sandbox], changed: Callable[[Tenant], None], inner: bool = False,
     ) -> None:  # fmt: skip
         self.records: dict[str, TenantRecord] = {}
         self._store = store
@@ -32,6 +32,7 @@ class Tenants:
         self._engine = engine
         self._least_sandbox = least_sandbox
         self._changed = changed
+        self._inner = inner
         self._changing = asyncio.Lock()
 
     def open(self) -> None:
@@ -90,6 +91,13 @@ class Tenants:
                 hint="write `priority_class: best-effort`",
             )  # fmt: skip
         return record
+
+    def usual_sandbox(self) -> Sandbox:
+        """Of a tenant for which none was asked: a user of its own where the engine can give it that, so that its jobs
+        are not the server's user, who is root there. In a plane, what the plane has."""
+        if self._inner or not available(Sandbox.USER, self._engine):
+            return Sandbox.NONE
+        return Sandbox.USER
 
     def sandbox(self, name: str) -> Sandbox:
         """How far apart the processes of the tenant's jobs are kept."""

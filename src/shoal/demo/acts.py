@@ -51,7 +51,9 @@ def meet_the_tenants(demo: Demo) -> None:
         f"A real server (pid {demo.stage.pid}) answers at {demo.stage.url}; its database is in {demo.stage.home}."
     )
     for tenant in demo.scenario.tenants:
-        demo.admin.create_tenant(tenant.name, weight=tenant.weight, quota={"accelerators": tenant.quota_slots})
+        demo.admin.create_tenant(
+            tenant.name, weight=tenant.weight, quota={"accelerators": tenant.quota_slots}, sandbox="none"
+        )
         demo.enter_tenant(tenant.name, demo.admin.create_token(tenant.name, label="demo").token)
         demo.screen.say(f"  {tenant.name:<9} weight {tenant.weight:g}: {tenant.about}")
 

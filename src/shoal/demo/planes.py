@@ -49,7 +49,7 @@ def give_teams_planes(demo: Demo) -> None:
 
 def _plane(demo: Demo, team: str) -> Client:
     """A plane with a tenant in it, as its admin sees it."""
-    demo.admin.create_tenant(team, quota={"accelerators": _SLOTS_EACH})
+    demo.admin.create_tenant(team, quota={"accelerators": _SLOTS_EACH}, sandbox="none")
     made = demo.admin.planes.create(team, tenant=team)
     client = Client(made.url, made.token, environ={})
     demo.after(client.close)

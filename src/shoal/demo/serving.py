@@ -23,7 +23,7 @@ def deploy_the_services(demo: Demo) -> None:
     """Fetch two published networks and deploy them with a latency objective."""
     demo.screen.heading("2. A fourth tenant deploys two real models as services, with a latency objective")
     files = fetch([one.sample for one in SERVICES], progress=lambda *_: None)
-    demo.admin.create_tenant(TENANT, weight=2.0)
+    demo.admin.create_tenant(TENANT, weight=2.0, sandbox="none")
     token = demo.admin.create_token(TENANT, label="demo").token
     demo.enter_tenant(TENANT, token)
     client = demo.tenants[TENANT]

@@ -238,16 +238,17 @@ def create_tenant(
     weight: float = 1.0,
     quota: Mapping[str, Any] | None = None,
     max_priority_class: PriorityClass | str = PriorityClass.GUARANTEED,
-    sandbox: Sandbox | str = Sandbox.NONE,
+    sandbox: Sandbox | str | None = None,
 ) -> Call[models.TenantView]:
-    """`quota` as in `QuotaView`; what it leaves out is unlimited."""
+    """`quota` as in `QuotaView`; what it leaves out is unlimited. Without `sandbox`, `user` where the server can give
+    it, else `none`."""
     body, headers = json_body(
         {
             "name": name,
             "weight": weight,
             "quota": dict(quota or {}),
             "max_priority_class": str(max_priority_class),
-            "sandbox": str(sandbox),
+            "sandbox": None if sandbox is None else str(sandbox),
         }
     )
     return Call("POST", "/v1/tenants", reads(models.TenantView), {}, body, headers, repeatable=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from shoal.contract.models import ErrorView
@@ -65,6 +67,25 @@ async def test_a_tenant_sees_that_devices_are_taken_but_not_by_whom(house: House
     assert [device["free"] for device in devices] == [False, False]
     assert {device["job_id"] for device in devices} == {mine["id"], None}
     assert {device["tenant"] for device in all_of_them} == {"red", "blue"}
+
+
+async def test_a_tenant_learns_that_it_waits_for_another_tenants_job_but_not_for_which(house: House) -> None:
+    others = await house.submit("blue", seconds=100, expected_runtime="100s", resources={"accelerators": 1})
+    own = await house.submit("red", seconds=50, expected_runtime="50s", resources={"accelerators": 1})
+    await asyncio.sleep(1)
+    waiting = (await house.submit("red", seconds=1, resources={"accelerators": 2}))["id"]
+    await asyncio.sleep(1)
+    urls = (f"/v1/jobs/{waiting}/explain", f"/v1/jobs/{waiting}", "/v1/jobs", "/v1/jobs?fold=true")
+    async with house.client("red") as red, house.client() as admin:
+        for url in urls:
+            told, all_of_it = (await red.get(url)).text, (await admin.get(url)).text
+            assert others["id"] not in told, url
+            assert others["id"] in all_of_it, url
+            assert "another tenant's job" in told, url
+            assert own["id"] in told, url
+        explained = (await red.get(urls[0])).json()
+        assert "starts when jobs" in explained["summary"]
+        assert explained["job_id"] == waiting
 
 
 async def test_a_tenants_token_cannot_act_for_another_or_as_admin(house: House) -> None:

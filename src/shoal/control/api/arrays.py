@@ -15,6 +15,7 @@ from shoal.contract.principal import Principal
 from shoal.contract.records import ArrayRecord, AttemptRecord, Change, JobRecord
 from shoal.control import arrays, transitions
 from shoal.control.api.context import Context, Ctx
+from shoal.control.api.discretion import Discretion
 from shoal.control.api.responses import array_view, explanation_view
 from shoal.control.job_repository import Step
 from shoal.core import Invalid, NotFound
@@ -75,7 +76,8 @@ async def explain(context: Ctx, who: Asker, ref: Ref, tenant: TenantQuery = None
     ids = await context.read(context.plane.store.array_tasks, array.id)
     known = [live for one in ids if (live := context.plane.cache.get(one)) is not None]
     waiting = next((live.job.id for live in known if live.job.state == "QUEUED"), ids[0])
-    return answer(explanation_view(await context.plane.explain(waiting)))
+    told = explanation_view(await context.plane.explain(waiting))
+    return answer(Discretion(context, who).of(told))
 
 
 @router.post("/{ref}/cancel", summary="Cancel tasks of a job array", responses=_CHANGED)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from shoal.contract import models
 from shoal.contract.lifecycle import JobOrder, JobState
 from shoal.contract.manifest import parse_manifest, with_line
+from shoal.contract.principal import Principal
 from shoal.contract.records import JobFilter, JobRecord
 from shoal.control.api.context import Context, Ctx, get_context
+from shoal.control.api.discretion import Discretion
 from shoal.control.api.responses import array_view, explanation_view, job_detail, job_view, metric_view, reason_view
 from shoal.core import Invalid
 from shoal.extension.describe import Responses, fails, shows, takes_manifest
@@ -112,23 +115,28 @@ async def list_jobs(
                 "arrays stand in place of their tasks only where all jobs are listed, newest first", where="fold",
                 hint="leave out `fold`, or leave out `state`, `name` and `sort`",
             )  # fmt: skip
-        return answer(await _folded(context, asked))
+        return answer(await _folded(context, who, asked))
     jobs = await context.read(context.plane.store.jobs, asked)
     following = jobs[-1].id if len(jobs) == limit else None
-    return answer({"jobs": [job_view(_fresh(context, job)) for job in jobs], "arrays": [], "next": following})
+    return answer({"jobs": _listed(context, who, jobs), "arrays": [], "next": following})
 
 
-async def _folded(context: Context, asked: JobFilter) -> dict[str, object]:
+async def _folded(context: Context, who: Principal, asked: JobFilter) -> dict[str, object]:
     store = context.plane.store
     jobs, arrays = await context.read(store.folded, asked)
     counts = await context.read(store.array_counts, [array.id for array in arrays])
     oldest = min([(one.submitted_at, one.id) for many in (jobs, arrays) for one in many[-1:]], default=None)
     full = oldest is not None and len(jobs) + len(arrays) == asked.limit
     return {
-        "jobs": [job_view(_fresh(context, job)) for job in jobs],
+        "jobs": _listed(context, who, jobs),
         "arrays": [array_view(array, counts.get(array.id, {})) for array in arrays],
         "next": oldest[1] if full and oldest is not None else None,
     }
+
+
+def _listed(context: Context, who: Principal, jobs: Iterable[JobRecord]) -> list[dict[str, Any]]:
+    discretion = Discretion(context, who)
+    return [discretion.job(job_view(_fresh(context, job))) for job in jobs]
 
 
 def _fresh(context: Context, job: JobRecord) -> JobRecord:
@@ -148,7 +156,8 @@ async def show(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, wai
         with context.usage.waiting(who.token_id):
             job = await _wait_for_end(context, job.id, min(wait_s, context.limits.wait_s))
     attempts = await context.read(context.plane.store.attempts, job.id)
-    return answer(job_detail(job, attempts, context.plane.run_dir(job)))
+    told = job_detail(job, attempts, context.plane.run_dir(job))
+    return answer(Discretion(context, who).job(told))
 
 
 async def _wait_for_end(context: Context, job_id: str, wait_s: float) -> JobRecord:
@@ -166,19 +175,22 @@ _CHANGED: Responses = {**shows(models.JobView), **fails(404, 409, 422, 503)}
 async def cancel(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, cause: Cause = "") -> Response:
     """A running job is asked to stop, and killed when its grace is over."""
     job = await context.find_job_to_change(who, ref, tenant=tenant)
-    return answer(job_view(await context.plane.cancel(job.id, actor=who.actor, cause=cause)))
+    found = await context.plane.cancel(job.id, actor=who.actor, cause=cause)
+    return answer(Discretion(context, who).job(job_view(found)))
 
 
 @router.post("/{ref}/suspend", summary="Suspend a job; it can be resumed", responses=_CHANGED)
 async def suspend(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, cause: Cause = "") -> Response:
     job = await context.find_job_to_change(who, ref, tenant=tenant)
-    return answer(job_view(await context.plane.suspend(job.id, actor=who.actor, cause=cause)))
+    found = await context.plane.suspend(job.id, actor=who.actor, cause=cause)
+    return answer(Discretion(context, who).job(job_view(found)))
 
 
 @router.post("/{ref}/resume", summary="Put a suspended job back into the queue", responses=_CHANGED)
 async def resume(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, cause: Cause = "") -> Response:
     job = await context.find_job_to_change(who, ref, tenant=tenant)
-    return answer(job_view(await context.plane.resume(job.id, actor=who.actor, cause=cause)))
+    found = await context.plane.resume(job.id, actor=who.actor, cause=cause)
+    return answer(Discretion(context, who).job(job_view(found)))
 
 
 @router.get(
@@ -189,7 +201,8 @@ async def resume(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, c
 async def explain(context: Ctx, who: Asker, ref: Ref, tenant: TenantQuery = None) -> Response:
     """Every cause in the order that admission asks, what would have to change, and the estimated start."""
     job = await context.find_job(who, ref, tenant=tenant)
-    return answer(explanation_view(await context.plane.explain(job.id)))
+    told = explanation_view(await context.plane.explain(job.id))
+    return answer(Discretion(context, who).of(told))
 
 
 @router.get(

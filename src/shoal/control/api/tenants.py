@@ -44,9 +44,9 @@ async def create(context: Ctx, who: Who, body: models.TenantCreate) -> Response:
     who.require_admin("create tenants")
     if body.name == ADMIN:
         raise Invalid("this name is reserved", where="name", hint="choose another")
-    record = await context.plane.tenants.create(
-        body.name, actor=who.actor, quota=_changed(Quota(), body.quota), **_settings(body)
-    )
+    tenants = context.plane.tenants
+    settings = {"sandbox": tenants.usual_sandbox(), **_settings(body)}
+    record = await tenants.create(body.name, actor=who.actor, quota=_changed(Quota(), body.quota), **settings)
     return answer(tenant_view(record), 201)
 
 

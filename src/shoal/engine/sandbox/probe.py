@@ -40,7 +40,7 @@ def _user(home: Path) -> Capability:
         return Capability(name, False, f"{why}: install Shoal outside of private directories", _COST)
     if tried.returncode != 0:
         return Capability(name, False, f"{why}; the server needs CAP_SYS_ADMIN, CAP_SETUID and CAP_CHOWN", _COST)
-    return Capability(name, True, f"a user id of each tenant's own, from {FIRST_UID} on, and private mounts")
+    return Capability(name, True, f"a user id of each new tenant's own, from {FIRST_UID} on; none by --sandbox none")
 
 
 def _bubblewrap(home: Path, user: Capability) -> Capability:
