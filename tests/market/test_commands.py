@@ -120,7 +120,7 @@ def test_tariffs_say_what_was_not_verified() -> None:
         (["explain", *JOB, "--deadline", "6", "--spot-price", "1"], "the fastest offer needs 6.2 h"),
         (["compare", *JOB, "--deadlines", "0.5", "--spot-price", "1"], "no schedule ends"),
         (["compare", *JOB, "--deadlines", "x", "--spot-price", "1"], "numbers separated by commas"),
-        (["simulate", *JOB, "--deadline", "9", "--spot-price", "1", "--speeds", "no.json"], "cannot be read"),
+        (["simulate", *JOB, "--deadline", "9", "--spot-price", "1", "--speeds", "."], "is a directory"),
         (["offers"], "has no prices"),
         (["history", "--region", "nowhere"], "no offer is left"),
     ],

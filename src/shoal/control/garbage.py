@@ -127,7 +127,7 @@ class GarbageCollector(BackgroundLoop):
             tuple(one.digest for one in removal.bundles),
             await asyncio.to_thread(self._store.count_events, removal.events_before, [job.id for job in removal.jobs]),
             size + sum(one.size_bytes for one in removal.bundles),
-            tuple(job.id for job in removal.artifacts),
+            artifacts=tuple(job.id for job in removal.artifacts),
         )
 
     # --- removing ---
