@@ -66,6 +66,12 @@ def test_a_model_file_needs_no_manifest(shell: Shell, tmp_path: Path) -> None:
     assert (made["priority_class"], made["replicas"]) == ("best-effort", 0)
     named = shell.json("deploy", str(tmp_path / "Text OCR.onnx"), "--name", "other", "--replicas", "0")
     assert (named["name"], named["models"][0]["name"]) == ("other", "other")
+    asked = shell.json("services", "text-ocr")["manifest"]["resources"]
+    assert asked["memory"] == (512 + 4) << 20  # not the part of the machine that goes with its cores
+    own = ("--name", "other", "--replicas", "0", "--memory", "2GiB", "--cpus", "0.5")
+    shell("deploy", str(tmp_path / "Text OCR.onnx"), *own)
+    asked = shell.json("services", "other")["manifest"]["resources"]
+    assert (asked["memory"], asked["cpus"]) == (2 << 30, 0.5)
     clash = '{"name": "third", "models": [{"name": "other", "source": "/m.onnx"}]}'
     assert (
         "service other of tenant default has a model other already" in shell("deploy", "-", stdin=clash, code=6).stderr
@@ -78,6 +84,8 @@ def test_options_override_the_manifest_and_stdin_is_one(shell: Shell, service: C
     made = shell.json("deploy", path, "--name", "speech", "--replicas", "0", "--key", "k1")
     assert (made["name"], made["replicas"]) == ("speech", 0)
     assert shell.json("deploy", path, "--name", "speech", "--replicas", "0", "--key", "k1")["deployment"] == 1
+    shell("deploy", path, "--name", "speech", "--replicas", "0", "--memory", "1GiB")
+    assert shell.json("services", "speech")["manifest"]["resources"]["memory"] == 1 << 30
     text = "name: piped\nreplicas: 0\nmodels: [{name: piped, source: /srv/m.onnx}]\n"
     assert shell.json("deploy", "-", stdin=text)["name"] == "piped"
     shell("undeploy", "speech", "piped", "--wait")

@@ -11,6 +11,7 @@ import typer
 from shoal.base.console.command import CommandContext, TenantOption, command
 from shoal.base.console.files import read_input
 from shoal.base.console.panels import SERVICES, START
+from shoal.base.console.resources import CpusOption, MemoryOption
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 _MANIFESTS = (".yaml", ".yml", ".json")
 _LONGEST_NAME = 48
+_MIB = 1 << 20
+_LEAST_MIB, _TIMES = 512, 4
+"""A replica of a model file gets memory for its runtime, and several times the file: weights are unpacked and copied as
+they are loaded. So small models do not take the part of the machine that goes with their cores."""
 
 ServiceArgument = Annotated[str, typer.Argument(metavar="SERVICE", help="Its name, or its id.")]
 WaitOption = Annotated[bool, typer.Option("--wait", "-w", help="Return when it is done.")]
@@ -48,19 +53,25 @@ def deploy(
         int | None, typer.Option(min=0, help="Replicas wanted.", show_default="1 at first, then as it is")
     ] = None,
     priority_class: Annotated[str | None, typer.Option("--class", help="guaranteed or best-effort.")] = None,
+    cpus: CpusOption = None,
+    memory: MemoryOption = None,
     tenant: TenantOption = None,
     key: Annotated[str | None, typer.Option("--key", help="Idempotency key: twice the same is one deployment.")] = None,
     wait: WaitOption = False,
     timeout: TimeoutOption = 120.0,
 ) -> None:
-    """Deploy a service, or update the one of this name. Old replicas leave only when new ones are ready."""
+    """Deploy a service, or update the one of this name. Old replicas leave only when new ones are ready.
+
+    A replica of a model file gets 512 MiB and four times the file's size of memory unless `--memory` says otherwise.
+    """
     given = {
         "name": name,
         "slo": {"p99": slo_p99} if slo_p99 is not None else None,
         "replicas": replicas,
         "priority_class": priority_class,
     }
-    manifest, base = _manifest(file, {field: value for field, value in given.items() if value is not None})
+    resources = {"cpus": cpus, "memory": memory}
+    manifest, base = _manifest(file, _said(given), _said(resources))
     with context.client(patience_s=10.0) as client:
         made = client.services.deploy(manifest, tenant=tenant, idempotency_key=key, base=base)
         if not wait:
@@ -71,17 +82,30 @@ def deploy(
     context.show(ready, lambda: _ready(ready))
 
 
-def _manifest(file: Path, given: dict[str, Any]) -> tuple[Path | dict[str, Any], Path | None]:
+def _said(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _manifest(
+    file: Path, given: dict[str, Any], resources: dict[str, Any]
+) -> tuple[Path | dict[str, Any], Path | None]:
     """What the client takes, and where its files are."""
     if file.suffix.lower() not in _MANIFESTS and str(file) != "-":
-        return _of_model(file, given.get("name")) | given, file.absolute().parent
-    if str(file) != "-" and not given:
+        made = _of_model(file, given.get("name")) | given
+        return made | {"resources": {"memory": _memory_of(file)} | resources}, file.absolute().parent
+    if str(file) != "-" and not given and not resources:
         return file, None
     from shoal.serve.manifest import parse_service
 
     text, source = read_input(file)
     values = parse_service(text, source=source).values() | given
+    if resources:
+        values["resources"] = (values.get("resources") or {}) | resources
     return values, file.absolute().parent if str(file) != "-" else None
+
+
+def _memory_of(file: Path) -> str:
+    return f"{_LEAST_MIB + _TIMES * -(-file.stat().st_size // _MIB)}MiB"
 
 
 def _of_model(file: Path, name: str | None) -> dict[str, Any]:
