@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from shoal.control.sandboxes import require_apart, require_sandbox, sandboxed
+from shoal.control.sandboxes import require_apart, require_sandbox, sandboxed, usual_sandbox
 from shoal.core import Capability, Fault, Invalid, Sandbox, Unavailable
 from shoal.engine import Engine, Gang, LaunchFailed, RankSpec
 
@@ -40,6 +40,17 @@ def test_a_level_that_can_be_had_goes_with_the_gang() -> None:
 def test_none_asks_nothing_of_an_engine() -> None:
     require_sandbox(Sandbox.NONE, engine())
     assert sandboxed(GANG, "red", Sandbox.NONE, engine()).sandbox is Sandbox.NONE
+
+
+def test_where_the_server_is_root_a_new_tenant_gets_a_user_or_is_refused() -> None:
+    cannot = engine(Capability("sandbox-user", False, "no CAP_SYS_ADMIN"))
+    for there in (HAS_USER, cannot):
+        assert usual_sandbox(there, root=True) is Sandbox.USER
+        assert usual_sandbox(there, root=False) is Sandbox.NONE
+    assert usual_sandbox(engine(), root=True) is Sandbox.NONE  # its processes are started elsewhere
+    with pytest.raises(Unavailable, match="no CAP_SYS_ADMIN") as refused:
+        require_sandbox(usual_sandbox(cannot, root=True), cannot)
+    assert "--sandbox none" in str(refused.value.hint)
 
 
 @pytest.mark.parametrize(

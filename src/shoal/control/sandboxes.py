@@ -13,12 +13,16 @@ def require_sandbox(level: Sandbox, engine: Engine) -> None:
     why = _missing(level, engine)
     if why is not None:
         raise Unavailable(
-            f"the sandbox {level.value} cannot be had: {why}", where="sandbox", hint="`shoal doctor` says what can be"
-        )
+            f"the sandbox {level.value} cannot be had: {why}", where="sandbox",
+            hint="`shoal doctor` says what can be; with `--sandbox none` jobs run as the server's user",
+        )  # fmt: skip
 
 
-def available(level: Sandbox, engine: Engine) -> bool:
-    return _missing(level, engine) is None
+def usual_sandbox(engine: Engine, *, root: bool) -> Sandbox:
+    """Of a tenant for which none was asked. Where the server is root and the engine starts processes here, a user of the
+    tenant's own: also where that cannot be had, so that it is refused instead of weakened."""
+    starts_here = any(one.name == Sandbox.USER.capability for one in engine.capabilities())
+    return Sandbox.USER if root and starts_here else Sandbox.NONE
 
 
 def sandboxed(gang: Gang, tenant: str, level: Sandbox, engine: Engine) -> Gang:

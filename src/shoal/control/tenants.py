@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from shoal.contract.events import EventKind
 from shoal.contract.records import NewEvent, TenantRecord
-from shoal.control.sandboxes import available, require_sandbox
+from shoal.control.sandboxes import require_sandbox, usual_sandbox
 from shoal.core import Clock, Conflict, Forbidden, Invalid, NotFound, PriorityClass, Quota, Sandbox, Tenant
 from shoal.engine import Engine
 from shoal.store import Store
@@ -93,11 +94,8 @@ class Tenants:
         return record
 
     def usual_sandbox(self) -> Sandbox:
-        """Of a tenant for which none was asked: a user of its own where the engine can give it that, so that its jobs
-        are not the server's user, who is root there. In a plane, what the plane has."""
-        if self._inner or not available(Sandbox.USER, self._engine):
-            return Sandbox.NONE
-        return Sandbox.USER
+        """Of a tenant for which none was asked; in a plane, what the plane has."""
+        return Sandbox.NONE if self._inner else usual_sandbox(self._engine, root=os.geteuid() == 0)
 
     def sandbox(self, name: str) -> Sandbox:
         """How far apart the processes of the tenant's jobs are kept."""
