@@ -19,8 +19,8 @@ def require_sandbox(level: Sandbox, engine: Engine) -> None:
 
 
 def usual_sandbox(engine: Engine, *, root: bool) -> Sandbox:
-    """Of a tenant for which none was asked. Where the server is root and the engine starts processes here, a user of the
-    tenant's own: also where that cannot be had, so that it is refused instead of weakened."""
+    """Of a tenant for which none was asked. Where the server is root and the engine starts processes here, a user of
+    the tenant's own: also where that cannot be had, so that it is refused instead of weakened."""
     starts_here = any(one.name == Sandbox.USER.capability for one in engine.capabilities())
     return Sandbox.USER if root and starts_here else Sandbox.NONE
 
