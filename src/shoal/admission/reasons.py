@@ -235,7 +235,7 @@ def held_by(endless: Sequence[str], what: str = "it") -> str:
 
 
 def to_free(endless: Sequence[str]) -> str:
-    """What makes room where something never ends by itself."""
+    """The change that frees capacity held by work that never ends by itself."""
     services = [name for name in endless if name.startswith("service ")]
     jobs = [name for name in endless if name not in services]
     steps = [f"scale or undeploy {listed(services)}"] if services else []

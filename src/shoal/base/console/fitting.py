@@ -21,8 +21,11 @@ class ColumnWidth:
 
 
 def fit(columns: Sequence[ColumnWidth], width: int) -> list[tuple[int, int]]:
-    """(position, width) of the columns that are shown in so much room. Columns go until what is left fits, each at its
-    least width; what room is left they get in turn. Where no more may go, it may be too wide still."""
+    """The (position, width) of each column that is shown in `width` characters.
+
+    Columns go until the others fit, each at its least width. The columns get what is left in turn. Where no more column
+    may go, the result may still be too wide.
+    """
     kept = list(range(len(columns)))
     going = sorted((one.goes, at) for at, one in enumerate(columns) if one.goes is not None)
     least = [min(one.least, one.natural) for one in columns]

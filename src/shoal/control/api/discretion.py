@@ -1,4 +1,4 @@
-"""What a tenant is told of others' jobs: that there are some, and never which."""
+"""Answers to a tenant without the ids of other tenants' jobs."""
 
 from __future__ import annotations
 
