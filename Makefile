@@ -4,11 +4,11 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 ARGS ?=
-TEST_LIMIT_S ?= 1200
+TEST_LIMIT_S ?= 1400
 WORKERS ?= 2
 BIN := .venv/bin
 NATIVE := .ci/native .ci/opencl $(shell find native -type f)
-BENCHMARKS := $(filter-out benchmarks/common.py benchmarks/serving_common.py,$(sort $(wildcard benchmarks/*.py)))
+BENCHMARKS := $(filter-out benchmarks/common.py benchmarks/networks.py benchmarks/serving_common.py,$(sort $(wildcard benchmarks/*.py)))
 
 .PHONY: help setup demo test test-slow mutation bench lint typecheck docs clean postgresql slurm bubblewrap ray
 

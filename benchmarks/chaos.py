@@ -27,12 +27,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from clusters import ray, slurm
 from common import Row, Server, parser, report
 
 from shoal.base.processes import send
 from shoal.contract.lifecycle import TRANSITIONS, JobState
-from shoal.engine.ray import private as ray
-from shoal.engine.slurm import private as slurm
 
 RANK = """
 exec 9>>"$LOCKS/$SHOAL_JOB_ID.$RANK"

@@ -35,7 +35,7 @@ from common import Row, parser, report
 from shoal.admission import ClusterIndex, Decision, Pending, Running, Snapshot, decide
 from shoal.base.statistics import quantile
 from shoal.control import runtime
-from shoal.control.explaining import Explainer
+from shoal.control.jobs.explaining import Explainer
 from shoal.core import Device, Node, PriorityClass, Resources, SystemClock, Tenant
 from shoal.engine.pool import pool_of
 

@@ -14,9 +14,8 @@ import time
 from pathlib import Path
 from statistics import fmean
 
+from clusters.slurm import PrivateSlurm, missing
 from common import Row, parser, report, server
-
-from shoal.engine.slurm.private import PrivateSlurm, missing
 
 LATENCY_TARGET_MS, RATE_TARGET, ADOPTED_TARGET_S = 60.0, 0.9, 2.0
 _WITHIN_S = 900.0

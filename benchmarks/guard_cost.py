@@ -25,7 +25,7 @@ from typing import Any
 from common import Row, parser, report
 
 from shoal.host import guard_process
-from shoal.host.fs import LINUX
+from shoal.host.linux.fs import LINUX
 
 _WORK = """
 import sys, time

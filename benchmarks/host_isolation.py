@@ -44,9 +44,9 @@ from common import Row, machine, parser, report
 from shoal.core import Unavailable
 from shoal.host import Compared, Limit, MemoryKernel, Pace, Phase, Rig, against_alone, guarded, unlimited
 from shoal.host.bench.rig import SETTLE_S, WINDOW_S
-from shoal.host.fs import LINUX
-from shoal.host.hierarchies import serving
-from shoal.host.pacer import Pacer, calibrate, window
+from shoal.host.linux.fs import LINUX
+from shoal.host.linux.hierarchies import serving
+from shoal.host.linux.pacer import Pacer, calibrate, window
 from shoal.host.simulate import compare
 
 MEAN, TAIL, LEFT, APART, SETTLED_S, EFFICIENCY, COST = 0.95, 1.10, 2.1e9, 0.95, 0.3, 1.17, 0.01

@@ -20,10 +20,10 @@ from typing import Any
 import uvloop
 
 from shoal.core import Invalid, ShoalError
-from shoal.measure.capacity import Goal
-from shoal.measure.oip import Encoding, prepare
+from shoal.measure.load.oip import Encoding, prepare
+from shoal.measure.load.wire import Pool
+from shoal.measure.search.capacity import Goal
 from shoal.measure.types import Target
-from shoal.measure.wire import Pool
 
 _SAMPLES = 1024
 

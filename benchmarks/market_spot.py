@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from common import Row, parser, report
+from market.budget import Task, reserve, simulate_shared
 
 from shoal.market.compare import Start, compared, run, starts_of
 from shoal.market.feeds import read
@@ -26,7 +27,6 @@ from shoal.market.optimum import optimum
 from shoal.market.policy.beliefs import Rates
 from shoal.market.policy.markov import Markov, prior_of
 from shoal.market.policy.names import policy_named
-from shoal.market.shared import Task, reserve, simulate_shared
 from shoal.market.simulate import view_at
 from shoal.market.ticks import Job, Market, cut
 
@@ -73,14 +73,14 @@ def main() -> int:
     tuned = [one for one in files("availability_1-node_aws-02-15-2023_*") if _zone(one) in TUNED]
     learnt = {(_zone(one), _first(one)) for one in tuned}
     held = [one for one in single if (_zone(one), _first(one)) not in learnt]
-    prior = prior_of([market_of([one], 1.1) for one in tuned])
+    past = [market_of([one], 1.1) for one in tuned]
     rows: list[Row] = []
     everything: list[Start] = []
     for deadline in DEADLINES:
         runs: list[Start] = []
         for number, one in enumerate(held):
             market = market_of([one], deadline)
-            runs += run(market, NAMES, starts_of(market, given.starts, number), prior)
+            runs += run(market, NAMES, starts_of(market, given.starts, number), past)
         everything += runs
         rows += rows_of(f"{deadline} x work, one zone", runs, None)
     rows += rows_of("all, one zone", everything, 1.05)
@@ -91,7 +91,7 @@ def main() -> int:
         runs = []
         for deadline in DEADLINES:
             market = market_of(zones, deadline)
-            runs += run(market, NAMES, starts_of(market, given.starts, 99), prior)
+            runs += run(market, NAMES, starts_of(market, given.starts, 99), past)
         several += runs
         rows += rows_of(f"all, {' and '.join(map(_zone, zones))}", runs, None)
     rows += rows_of(f"all, two and three of {len(others)} zones", several, 1.05)
@@ -99,19 +99,19 @@ def main() -> int:
     failing: list[Start] = []
     for deadline in DEADLINES:
         market = market_of(others, deadline).refusing(0.3, 0.3, retries=2, seed=7)
-        failing += run(market, NAMES, starts_of(market, given.starts, 99), prior)
+        failing += run(market, NAMES, starts_of(market, given.starts, 99), past)
     rows += rows_of("three zones, 30 % of launches fail", failing, 1.05)
-    rows += shared([market_of([one], 1.6) for one in others], prior, given.starts)
+    rows += shared([market_of([one], 1.6) for one in others], past, given.starts)
 
     for nodes in (4, 16):
         runs = []
         for number, one in enumerate(files(f"*_{nodes}-node_*_v100_1.json")):
             market = market_of([one], 1.6, nodes)
             if len(market.up) > market.deadline:
-                runs += run(market, NAMES, starts_of(market, given.starts, number), prior)
+                runs += run(market, NAMES, starts_of(market, given.starts, number), past)
         if runs:
             rows += rows_of(f"1.6 x work, gang of {nodes}", runs, None)
-    rows += speed(market_of(others, 2.0), prior)
+    rows += speed(market_of(others, 2.0), prior_of(past))
     return report("A job with a deadline on spot traces (simulated)", rows, as_json=given.json)
 
 
@@ -139,7 +139,7 @@ def speed(market: Market, prior: Rates) -> list[Row]:
     ]
 
 
-def shared(markets: list[Market], prior: Rates, starts: int) -> list[Row]:
+def shared(markets: list[Market], past: list[Market], starts: int) -> list[Row]:
     """Six jobs, two in each zone, with one and a half times the money that one of them costs on demand."""
     rows, ends = [], min(len(market.up) for market in markets)
     for name in ("markov", "greedy"):
@@ -148,7 +148,7 @@ def shared(markets: list[Market], prior: Rates, starts: int) -> list[Row]:
         for at in starts_of(markets[0], starts, 5):
             windows = [market.window(min(at, ends - market.deadline)) for market in markets * 2]
             budget = sum(reserve(window, window.work, None, 0) for window in windows) / len(windows) * 1.5
-            tasks = [Task(str(n), window, policy_named(name, prior)) for n, window in enumerate(windows)]
+            tasks = [Task(str(n), window, policy_named(name, window, past)) for n, window in enumerate(windows)]
             found = simulate_shared(tasks, budget)
             costs = np.cumsum(sorted(optimum(window).lower for window in windows))
             done, least, most = done + found.done, least + 1, most + int((costs <= budget).sum())

@@ -18,7 +18,7 @@ from shoal.admission import ClusterIndex, Pending, Running
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import JobRecord
-from shoal.control.job_cache import Live
+from shoal.control.jobs.cache import Live
 from shoal.core import Device, Node, PriorityClass
 from shoal.schedule.live.scheduler import Scheduler
 from shoal.schedule.presets import ScheduleSettings

@@ -1,12 +1,13 @@
 """Tails away from one trace: `blend` against max-min fairness over many generated loads, clusters and seeds.
 
-    nice -n 15 python benchmarks/schedule_tails.py [--set training|held-out] [--seeds 3] [--jobs 150] [--processes 2]
-        [--results build/schedule_tails.json] [--json] [--rerun]
+    nice -n 15 python benchmarks/schedule_tails.py [--set training|held-out|wide] [--seeds 3] [--jobs 150]
+        [--processes 2] [--results build/schedule_tails.json] [--json] [--rerun]
 
 Each case is a cluster, a kind of load, how much of it there is, and a seed. It is simulated three times: `blend` in
 Shoal's rounds, max-min in the same rounds, and max-min as Gavel published it. The first over the second is what the
 policy does, the second over the third what the rounds do. Seeds of the training set are even, those of the held-out set
-odd: what `blend` does was chosen on the first, and is judged on the second.
+odd: what `blend` does was chosen on the first, and is judged on the second. The wide set has clusters up to 36:36:36,
+one seed each, of which none was tuned on.
 
 Loads are Gavel's distribution with gangs; lognormal ones in pairs (median of an hour, tail 1.5); Pareto ones in sweeps
 of four (median of 90 minutes, tail 1.2). All by the example table of throughputs, which ships with Shoal, so that no
@@ -53,10 +54,13 @@ RUNS = {
     "max-min": ("max-min", Mechanism.SHOAL),
     "published max-min": ("max-min", Mechanism.PUBLISHED),
 }
-MEASURES = {"mean": "avg_jct_h", "p99": "p99_jct_h", "makespan": "makespan_h", "worst rho": "fairness_worst"}
+MEASURES = {
+    "mean": "avg_jct_h", "p99": "p99_jct_h", "makespan": "makespan_h", "worst rho": "fairness_worst",
+    "decisions' CPU": "policy_cpu_s",
+}  # fmt: skip
 RESTART_S = 30.0
 
-AT_MOST = {"p99": 1.03, "worst rho": 1.25}
+AT_MOST = {"mean": 1.02, "p99": 1.03, "worst rho": 1.25, "decisions' CPU": 3.0}
 """What `blend` may be worse than max-min in the same rounds, in every case."""
 
 
@@ -83,6 +87,16 @@ class Case:
         )  # fmt: skip
 
 
+WIDE = ((8, 16, 24), (4, 8, 12), (12, 12, 12), (36, 36, 36), (16, 8, 2))
+
+
+def wide(jobs: int) -> list[Case]:
+    return [
+        Case(counts, kind, load, 20_001 + 2 * at, jobs)
+        for at, (counts, kind, load) in enumerate((c, k, x) for c in WIDE for k in KINDS for x in LOADS)
+    ]
+
+
 def cases(held_out: bool, seeds: int, jobs: int) -> list[Case]:
     return [
         Case(counts, kind, load, 2 * (len(KINDS) * len(LOADS) * len(CLUSTERS) * seed + at) + held_out, jobs)
@@ -96,7 +110,7 @@ def simulated(case: Case, run: str) -> dict[str, float]:
     pools = [Pool(name, count) for name, count in zip(TYPES, case.counts, strict=True)]
     cluster = cluster_of(case.workload(), pools, TABLE)
     found = metrics_of(simulate(cluster, run_of(policy, mechanism=mechanism, restart_s=RESTART_S)))
-    return {name: getattr(found, field) for name, field in MEASURES.items()} | {"cpu_s": found.policy_cpu_s}
+    return {name: getattr(found, field) for name, field in MEASURES.items()}
 
 
 class Results:
@@ -160,14 +174,14 @@ def table(every: list[Case], found: Mapping[str, Mapping[str, float]]) -> Iterat
 
 def main() -> int:
     arguments = parser(__doc__)
-    arguments.add_argument("--set", choices=("training", "held-out"), default="held-out")
+    arguments.add_argument("--set", choices=("training", "held-out", "wide"), default="held-out")
     arguments.add_argument("--seeds", type=int, default=3, help="seeds of each cluster, kind and load")
     arguments.add_argument("--jobs", type=int, default=150)
     arguments.add_argument("--processes", type=int, default=2)
     arguments.add_argument("--results", type=Path, default=Path("build/schedule_tails.json"))
     arguments.add_argument("--rerun", action="store_true", help="forget what was simulated before")
     given = arguments.parse_args()
-    every = cases(given.set == "held-out", given.seeds, given.jobs)
+    every = wide(given.jobs) if given.set == "wide" else cases(given.set == "held-out", given.seeds, given.jobs)
     results = Results(given.results, rerun=given.rerun)
     play(every, results, given.processes)
     rows = list(table(every, results.found))

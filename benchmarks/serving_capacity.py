@@ -30,16 +30,16 @@ from itertools import cycle
 import numpy as np
 from common import Row, parser, report
 from loadgen import LoadGenRun, oip_system, run_loadgen
+from models import samples
 from serving_common import VARIETY, gateway, note, options_of, rows, service
 from serving_overhead import in_process
 
 from shoal.base.arrivals import poisson
 from shoal.core import ShoalError
-from shoal.demo.models import samples
-from shoal.measure.capacity import Capacity, Effort, Goal, find_capacity, in_chunks, ramp
-from shoal.measure.generator import ClosedLoad, OpenLoad, Settings, drive, run
 from shoal.measure.live import live_trial
-from shoal.measure.oip import Prepared, prepare
+from shoal.measure.load.generator import ClosedLoad, OpenLoad, Settings, drive, run
+from shoal.measure.load.oip import Prepared, prepare
+from shoal.measure.search.capacity import Capacity, Effort, Goal, find_capacity, in_chunks, ramp
 from shoal.measure.statistics import geometric_mean, quantile_of
 from shoal.measure.types import Floats, Target
 

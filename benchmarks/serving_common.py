@@ -21,10 +21,10 @@ from pathlib import Path
 
 import psutil
 from common import Row
+from models import fetch, find, samples
 
 from shoal.core import Reason, ShoalError
-from shoal.demo.models import fetch, find, samples
-from shoal.measure.inputs import given_inputs
+from shoal.measure.load.inputs import given_inputs
 from shoal.measure.statistics import Estimate, quantile
 from shoal.measure.types import Target
 from shoal.serve import ServiceSpec

@@ -27,13 +27,13 @@ from pathlib import Path
 import numpy as np
 import psutil
 from common import Row, Server, median, parser, report, server
+from models import fetch, samples
 from serving_common import VARIETY, Gateway, gateway, options_of, service
 
 from shoal.base.arrivals import poisson
-from shoal.demo.models import fetch, samples
-from shoal.measure.generator import OpenLoad, Settings, drive, run
-from shoal.measure.inputs import given_inputs
-from shoal.measure.oip import prepare
+from shoal.measure.load.generator import OpenLoad, Settings, drive, run
+from shoal.measure.load.inputs import given_inputs
+from shoal.measure.load.oip import prepare
 from shoal.measure.progress import Progress
 from shoal.measure.types import Failure, LoadResult, Target
 from shoal.serve import read_status

@@ -26,11 +26,11 @@ from serving_common import doubt, gateway, note, options_of, rows, service
 from shoal.base.report import Report, write_html
 from shoal.core import Money
 from shoal.measure import report as pages
-from shoal.measure.concurrent import ConcurrentLoad, ConcurrentProbe
 from shoal.measure.cost import MixCost, mix_cost
-from shoal.measure.frontier import Frontier, VectorTrial, find_frontier
-from shoal.measure.generator import Settings
-from shoal.measure.judge import Effort, Goal
+from shoal.measure.load.generator import Settings
+from shoal.measure.search.concurrent import ConcurrentLoad, ConcurrentProbe
+from shoal.measure.search.frontier import Frontier, VectorTrial, find_frontier
+from shoal.measure.search.judge import Effort, Goal
 from shoal.measure.statistics import Estimate
 
 SLO_S = {"orientation": 0.05, "page-rotation": 0.1, "magika": 0.1, "silero-vad": 0.02}

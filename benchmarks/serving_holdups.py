@@ -24,7 +24,8 @@ import orjson
 from common import Row, parser, report
 from serving_common import gateway
 
-from shoal.serve import DataType, ModelSpec, RuntimeKind, ServiceSpec, TensorSpec
+from shoal.inference import DataType, ModelSpec, TensorSpec
+from shoal.serve import ServiceSpec
 
 BAR_S = 0.5
 _MIB = 1 << 20
@@ -96,7 +97,7 @@ def main() -> int:
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)
     tensor = TensorSpec("x", DataType.FP32, (-1,))
     model = ModelSpec(
-        "first", f"{Path(__file__).stem}:first", RuntimeKind.CALLABLE, warmup=0, max_batch=0,
+        "first", f"{Path(__file__).stem}:first", "callable", warmup=0, max_batch=0,
         inputs=(tensor,), outputs=(TensorSpec("y", DataType.FP32, (1,)),),
     )  # fmt: skip
     found: dict[str, list[float]] = {}

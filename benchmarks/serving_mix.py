@@ -35,12 +35,12 @@ from common import Row, parser, report
 from serving_common import Gateway, doubt, gateway, options_of, service
 
 from shoal.base.arrivals import bursty
-from shoal.measure.capacity import Effort, Goal
-from shoal.measure.concurrent import ConcurrentLoad
-from shoal.measure.generator import Settings
 from shoal.measure.live import measure_capacity
+from shoal.measure.load.generator import Settings
+from shoal.measure.load.traces import Trace, read_trace
+from shoal.measure.search.capacity import Effort, Goal
+from shoal.measure.search.concurrent import ConcurrentLoad
 from shoal.measure.statistics import Estimate
-from shoal.measure.traces import Trace, read_trace
 from shoal.measure.types import Floats, LoadResult
 from shoal.serve import DEFAULT_SCHEDULER, SCHEDULERS
 

@@ -22,8 +22,8 @@ from serving_common import Gateway, doubt, gateway, options_of, rows, service
 
 from shoal.base.arrivals import modulated, poisson
 from shoal.base.statistics import quantile
-from shoal.measure.concurrent import ConcurrentLoad
-from shoal.measure.generator import Settings
+from shoal.measure.load.generator import Settings
+from shoal.measure.search.concurrent import ConcurrentLoad
 from shoal.measure.statistics import proportion
 from shoal.measure.types import Floats, LoadResult
 

@@ -36,17 +36,17 @@ from typing import Any
 import numpy as np
 import psutil
 from common import Row, parser, report
+from models import fetch, samples
 from serving_common import VARIETY, first_in_line, gateway, note, options_of, rows, service
 from serving_overhead import in_process
 
 from shoal.core import ShoalError
-from shoal.demo.models import fetch, samples
-from shoal.measure.generator import ClosedLoad, Settings, drive, run
-from shoal.measure.inputs import given_inputs
-from shoal.measure.oip import Client, Encoding, Prepared, prepare
+from shoal.measure.load.generator import ClosedLoad, Settings, drive, run
+from shoal.measure.load.inputs import given_inputs
+from shoal.measure.load.oip import Client, Encoding, Prepared, prepare
+from shoal.measure.load.wire import Address, head
 from shoal.measure.statistics import geometric_mean
 from shoal.measure.types import Target
-from shoal.measure.wire import Address, head
 
 MODEL, CLIENTS = "orientation", 8
 HERE = Path(__file__).parent / "peers"

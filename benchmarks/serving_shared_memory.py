@@ -23,7 +23,8 @@ import numpy as np
 from common import Row, median, parser, report
 from serving_common import gateway
 
-from shoal.serve import DataType, ModelSpec, RuntimeKind, ServiceSpec, TensorSpec
+from shoal.inference import DataType, ModelSpec, TensorSpec
+from shoal.serve import ServiceSpec
 
 SIZES_MIB = (1, 16)
 WORTH = 1.2
@@ -43,7 +44,7 @@ def same(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
 def models() -> tuple[ModelSpec, ...]:
     return tuple(
         ModelSpec(
-            name, f"{Path(__file__).stem}:{name}", RuntimeKind.CALLABLE, warmup=0, max_batch=0,
+            name, f"{Path(__file__).stem}:{name}", "callable", warmup=0, max_batch=0,
             inputs=_ANY, outputs=outputs,
         )
         for name, outputs in (("first", _ONE), ("same", _BACK))

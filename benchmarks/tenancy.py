@@ -39,7 +39,7 @@ from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import Event, JobFilter
 from shoal.control import runtime
-from shoal.control.extensions import Chosen
+from shoal.control.extensions.loaded import Chosen
 from shoal.control.plane import ControlPlane
 from shoal.core import Device, Node, SystemClock
 from shoal.engine.simulated import Script, SimulatedCluster, SimulatedEngine

@@ -124,7 +124,7 @@ def _corner(before: tuple[float, float], here: tuple[float, float], after: tuple
 
 
 def architecture() -> Picture:
-    p = Picture(880, 420, "What Shoal is made of: each part knows only those below it")
+    p = Picture(880, 508, "What Shoal is made of: each part knows only those below it")
     p.box(20, 15, 840, 44, "shoal (command line) · demo · Python client", "blue")
     p.box(
         20,
@@ -137,14 +137,17 @@ def architecture() -> Picture:
     names = [
         ("tenancy", "planes, sandboxes"), ("schedule", "who gets what"), ("serve", "models on time"),
         ("device", "one device, shared"), ("host", "memory bandwidth"), ("measure", "load, capacity"),
-        ("market", "what to rent"), ("forecast", "how fast, how long"),
+        ("market", "what to rent"), ("forecast", "how fast, how long"), ("cache", "fast storage, fairly"),
+        ("cascade", "features of a prediction"), ("recurrent", "RNN kernels, sessions"), ("offload", "library calls"),
+        ("shell", "commands near data"),
     ]  # fmt: skip
     for number, (name, about) in enumerate(names):
         p.box(20 + 213 * (number % 4), 176 + 44 * (number // 4), 201, 40, f"{name}\n{about}", "green")
     p.text(440, 164, "components: each is useful alone; they join the server as extensions")
-    p.box(20, 272, 410, 58, "engine\nlocal, slurm, ray, kubernetes; simulated for tests", "amber")
-    p.box(450, 272, 410, 58, "admission · store · contract\nwho starts now · the log · manifests and states", "amber")
-    p.box(20, 352, 840, 50, "core · base\nthe vocabulary · files, processes, HTTP", "grey")
+    p.box(20, 360, 410, 58, "engine · placement\nlocal, slurm, ray, kubernetes · where steps run", "amber")
+    below = "admission · store · inference · contract\nwho starts now · the log · models, runtimes · manifests"
+    p.box(450, 360, 410, 58, below, "amber")
+    p.box(20, 440, 840, 50, "core · base\nthe vocabulary · files, processes, HTTP", "grey")
     return p
 
 
@@ -377,6 +380,103 @@ def renting() -> Picture:
     return p
 
 
+def shell() -> Picture:
+    p = Picture(880, 262, "A pipeline of which a part runs next to its data")
+    shell_box = p.box(10, 20, 170, 76, "the shell\nruns the script, and\nexpands all words", "green")
+    stages = p.box(10, 164, 170, 76, "stages\nask, then stand in for\ntheir commands", "blue")
+    agent = p.box(250, 92, 190, 76, "agent\njoins stages by pipes,\nplans, passes on", "violet")
+    proxy = p.box(520, 92, 170, 76, "proxy\nstreams with credit,\nover ssh", "violet")
+    world = p.box(740, 20, 130, 76, "commands\nin a namespace\nwith equal names", "green")
+    data = p.box(740, 164, 130, 76, "the data\nof the site", "grey")
+    p.line(shell_box.side("b"), stages.side("t"))
+    p.text(140, 132, "exec", "start")
+    p.line(stages.side("r"), agent.side("l", 0.75))
+    p.line(agent.side("r"), proxy.side("l"))
+    p.text(480, 84, "link")
+    p.line(proxy.side("r", 0.3), world.side("l"))
+    p.line(world.side("b"), data.side("t"))
+    p.line((740, 210), (440, 226), (180, 226), dashed=True)
+    p.text(470, 248, "the mount: what runs here reads through it")
+    return p
+
+
+def recurrent() -> Picture:
+    p = Picture(880, 282, "A recurrent layer: from an expression to a loop in registers")
+    cell = p.box(10, 20, 180, 76, "cell\na pure expression\nof x, h, c", "grey")
+    nest = p.box(240, 20, 180, 76, "loop nest\nstages, schedule:\ntile, unroll, hoist", "violet")
+    code = p.box(470, 20, 180, 76, "machine code\nby LLVM, cached", "blue")
+    search = p.box(700, 20, 170, 76, "search\nmodel prunes,\nmeasurements choose", "amber")
+    project = p.box(
+        10,
+        150,
+        250,
+        112,
+        "input, before the steps\nfor h: for t, some at once\nsum over r of w[g,h,r] * x[t,r]",
+        "green",
+    )
+    step = p.box(
+        310,
+        150,
+        340,
+        112,
+        "each step t\nfor h, hu vectors: for b, some rows\nsum over r of w[g,h,r] * h[r], all gates g\n"
+        "bias, sigmoid, tanh, new c and h\nall in registers",
+        "green",
+    )
+    state = p.box(700, 150, 170, 112, "states\none block a session,\ntwo copies: read one,\nwrite the other", "blue")
+    p.line(cell.side("r"), nest.side("l"))
+    p.line(nest.side("r"), code.side("l"))
+    p.line(search.side("l"), code.side("r"), dashed=True)
+    p.line(nest.side("b"), (330, 123), (135, 123), project.side("t"))
+    p.line(code.side("b"), (560, 123), (480, 123), step.side("t"))
+    p.line(project.side("r"), step.side("l"))
+    p.line(step.side("r", 0.3), state.side("l", 0.3))
+    p.line(state.side("l", 0.75), step.side("r", 0.75))
+    return p
+
+
+def cascade() -> Picture:
+    p = Picture(880, 300, "A cascade: three roles of data, and the path of a row")
+    rows = p.box(10, 60, 120, 56, "rows\nwith labels", "grey")
+    fit = p.box(190, 10, 230, 48, "fit\nthe pipeline, models of stages", "blue")
+    select = p.box(190, 66, 230, 48, "select\nstages, rules, which test", "violet")
+    certify = p.box(190, 122, 230, 48, "certify\nstrict to bold, used once", "green")
+    artefact = p.box(640, 66, 210, 48, "artefact\nprogram and certificate", "amber")
+    for role in (fit, select, certify):
+        p.line(rows.side("r"), role.side("l"))
+        p.line(role.side("r"), artefact.side("l"))
+    request = p.box(10, 214, 120, 56, "a row\nto predict", "grey")
+    cheap = p.box(190, 214, 190, 56, "cheap stage\nfew groups", "blue")
+    full = p.box(440, 214, 190, 56, "full pipeline\nall groups", "violet")
+    answer = p.box(720, 214, 130, 56, "answer\nand its stage", "green")
+    p.line(request.side("r"), cheap.side("l"))
+    p.line(cheap.side("r"), full.side("l"))
+    p.text(410, 232, "unsure")
+    p.line(full.side("r"), answer.side("l"))
+    p.line(cheap.side("b"), (285, 290), (785, 290), answer.side("b"))
+    p.text(500, 285, "sure")
+    return p
+
+
+def cache() -> Picture:
+    p = Picture(880, 236, "A shared cache: what a reader does, and what the daemon does beside")
+    reader = p.box(10, 20, 150, 76, "reader\nshoal::s3://...", "blue")
+    links = p.box(250, 20, 170, 76, "links\nof this tenant:\na hit is an open", "green")
+    contents = p.box(510, 20, 170, 76, "contents\nnamed by hash,\nwithin limits", "green")
+    source = p.box(750, 86, 120, 76, "source\nS3, web,\nfiles", "grey")
+    daemon = p.box(250, 146, 170, 76, "daemon\nrights, one fetch,\nchecked", "amber")
+    rounds = p.box(510, 146, 170, 76, "rounds\nparts of each set,\ncertificate", "violet")
+    p.line(reader.side("r"), links.side("l"))
+    p.line(links.side("r"), contents.side("l"))
+    p.line(reader.side("b"), (85, 184), daemon.side("l"), dashed=True)
+    p.text(96, 206, "a miss", "start")
+    p.line(daemon.side("t"), links.side("b"))
+    p.line(rounds.side("l"), daemon.side("r"))
+    p.line(rounds.side("t"), contents.side("b"))
+    p.line(source.side("l"), (715, 124), (715, 58), contents.side("r"))
+    return p
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "architecture": architecture,
     "job": job,
@@ -386,8 +486,12 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "guard": guard,
     "deaths": deaths,
     "forecast": forecast,
+    "cascade": cascade,
     "market": market,
     "renting": renting,
+    "cache": cache,
+    "shell": shell,
+    "recurrent": recurrent,
 }
 
 if __name__ == "__main__":

@@ -206,7 +206,7 @@ def openapi() -> dict[str, Any]:
     from unittest.mock import MagicMock
 
     from shoal.control.api.app import create_app
-    from shoal.control.settings import installed_extensions
+    from shoal.control.extensions.installed import installed_extensions
 
     context = MagicMock()
     context.plane.extensions = [one.__new__(one) for one in installed_extensions()]  # their routes need no server
@@ -286,7 +286,7 @@ def metrics() -> str:
 
 def events() -> str:
     from shoal.contract.events import EventKind
-    from shoal.control.settings import installed_extensions
+    from shoal.control.extensions.installed import installed_extensions
 
     kinds = [*EventKind, *(kind for one in installed_extensions() for kind in one.events or ())]
     parts = [

@@ -1,24 +1,26 @@
 """An example extension: jobs with the label `curfew` start only at set hours, so that they do not wake the building.
 
-It brings a section of the settings, a table, a loop, a decision, a cause for `shoal explain`, a status and a command.
+It brings settings, a table, a loop, jobs that it holds, a cause for `shoal explain`, a status and a command.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import typer
 from pydantic import Field
 from sqlalchemy import Column, Connection, Table, insert, select
 
-from shoal.admission import Blocker, Decision, Explanation, Snapshot, without
+from shoal.admission import Blocker, Snapshot
 from shoal.base.console.command import CommandContext, command
+from shoal.base.loops import BackgroundLoop, RunningLoop
+from shoal.contract import pages
 from shoal.core import Reason
-from shoal.extension import Decide, Explain, Extension, LiveJob, Section, Server
+from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.store import Key, Tables, new_metadata
 
 metadata = new_metadata()
@@ -49,12 +51,8 @@ class Curfew(Extension):
         self._server, self._settings = server, settings
         self._reason = Reason("curfew", f"waits for {settings.opens:%H:%M} UTC: it has the label `curfew`")
 
-    async def open(self) -> None:
-        self._task = asyncio.create_task(self._follow_the_hours())
-
-    async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+    def loops(self) -> Sequence[BackgroundLoop]:
+        return (RunningLoop("hours", self._follow_the_hours),)
 
     async def _follow_the_hours(self) -> None:
         while True:  # decisions are made when something changes, and an opening is no such change
@@ -72,22 +70,22 @@ class Curfew(Extension):
     def _kept(self, job: LiveJob | None) -> bool:
         return job is not None and "curfew" in job.manifest.labels
 
-    def decide(self, snapshot: Snapshot, admit: Decide) -> Decision:
-        closed = next_opening(snapshot.now, self._settings) is not None
-        kept = [job_id for job_id in snapshot.pending.by_id if closed and self._kept(self._server.job(job_id))]
-        decision = admit(without(snapshot, kept) if kept else snapshot)
-        return replace(decision, waits={**decision.waits, **dict.fromkeys(kept, self._reason)})
+    def holds(self, snapshot: Snapshot) -> Mapping[str, Reason]:
+        opening = next_opening(snapshot.now, self._settings)
+        if opening is None:
+            return {}
+        reason = replace(self._reason, facts={"starts_at": opening})
+        return {job_id: reason for job_id in snapshot.pending.by_id if self._kept(self._server.job(job_id))}
 
-    async def explain(self, snapshot: Snapshot, job: LiveJob, usual: Explain) -> Explanation:
-        told, opening = await usual(), next_opening(snapshot.now, self._settings)
-        if opening is None or not self._kept(job) or job.job.id not in snapshot.pending.by_id:
-            return told
-        cause = Blocker("curfew", True, self._reason, "remove the label `curfew`")
-        return replace(told, causes=(cause, *told.causes), summary=self._reason.text, estimated_start=opening)
+    async def explain(self, snapshot: Snapshot, job: LiveJob) -> Sequence[Blocker]:
+        reason = self.holds(snapshot).get(job.job.id)
+        return () if reason is None else (Blocker("curfew", True, reason, "remove the label `curfew`"),)
 
-    def status(self) -> Mapping[str, Any]:
-        nights = [row.day for row in self._server.store.rows(select(night))]
-        return {"open": next_opening(self._server.clock.now(), self._settings) is None, "nights": nights}
+    def page(self, tenant: str | None) -> pages.Page:  # noqa: ARG002
+        nights: list[list[pages.Value]] = [[row.day] for row in self._server.store.rows(select(night))]
+        is_open = next_opening(self._server.clock.now(), self._settings) is None
+        table = pages.Table(title="Nights", columns=[pages.Column(name="day")], rows=nights)
+        return pages.Page(title="Curfew", figures=[pages.Figure(name="open", value=is_open)], parts=[table])
 
 
 def register(app: typer.Typer) -> None:
@@ -95,5 +93,5 @@ def register(app: typer.Typer) -> None:
     def curfew(context: CommandContext) -> None:
         """Whether jobs with the label `curfew` may start now (admin)."""
         with context.client() as client:
-            found = (client.status().model_extra or {})["curfew"]
-        context.show(found, lambda: print("open" if found["open"] else "closed"))
+            found = client.page("curfew")
+        context.show(found, lambda: print("open" if found.figures[0].value else "closed"))

@@ -10,6 +10,7 @@ constexpr uint64_t kSoonNs = 2'000;
 constexpr uint64_t kLongestLookNs = 10'000'000;
 constexpr uint64_t kNever = UINT64_MAX;
 constexpr uint64_t kLaunchNs = 4'000;  // what one more launch costs on the device, where slices were not yet measured
+constexpr uint32_t kMostSeen = (1u << 24) - 1;  // the file of profiles has so many bits for it
 constexpr double kNotToBeHad = 1e9;
 constexpr double kHostNs = 8'000;      // from the end of a piece until the next one begins, where none was launched ahead
 
@@ -37,11 +38,16 @@ uint64_t grace(const ShoalRules& rules, const ShoalTenant& tenant) {
 
 uint64_t weight(const ShoalTenant& tenant) { return std::max<uint64_t>(tenant.weight, 1); }
 
-// Mean and mean absolute deviation, over about the last `weight`.
-void average(uint64_t* mean, uint64_t* deviation, uint64_t sample, uint32_t weight) {
-  if (*mean == 0) {
-    *mean = sample;
-    *deviation = sample / 8;
+constexpr uint32_t kFirsts = 3;
+enum Mean : uint32_t { kWholeMean, kSliceMean, kTicketMean, kTicketWholeMean };
+
+// Mean and mean absolute deviation, over about the last `weight`; at first the least.
+void average(uint32_t* firsts, Mean which, uint64_t* mean, uint64_t* deviation, uint64_t sample, uint32_t weight) {
+  const uint32_t shift = 2 * which, had = *mean == 0 ? 0 : *firsts >> shift & kFirsts;
+  if (had < kFirsts) {
+    *firsts = (*firsts & ~(kFirsts << shift)) | (had + 1) << shift;
+    *mean = had == 0 ? sample : std::min(*mean, sample);
+    *deviation = *mean / 8;
     return;
   }
   sample = std::min(sample, scale(*mean, 4, 1));
@@ -255,24 +261,24 @@ ShoalPlan shoal_choose(const ShoalProfile* profile, uint32_t ways, uint64_t bloc
 void shoal_learn(ShoalProfile* profile, uint32_t way, uint32_t blocks, uint64_t took) {
   ShoalProfile& known = *profile;
   took = std::max<uint64_t>(took, 1);
-  if (known.seen < UINT32_MAX) ++known.seen;
+  if (known.seen < kMostSeen) ++known.seen;
   const uint32_t weight = std::min(known.seen, 8u);
   uint64_t unused = 0;
   switch (way) {
     case SHOAL_WHOLE:
-      average(&known.whole_ns, &known.whole_dev_ns, took, weight);
+      average(&known.firsts, kWholeMean, &known.whole_ns, &known.whole_dev_ns, took, weight);
       if (blocks && known.slice_ns) trust_slices_again(&known, known.whole_ns, blocks);
       break;
     case SHOAL_SLICE:
       if (known.slice_blocks != blocks) known.slice_ns = known.slice_dev_ns = 0;
       known.slice_blocks = blocks;
-      average(&known.slice_ns, &known.slice_dev_ns, took, weight);
+      average(&known.firsts, kSliceMean, &known.slice_ns, &known.slice_dev_ns, took, weight);
       break;
     case SHOAL_TICKET:
       if (blocks == 0) {
-        average(&known.ticket_ns, &unused, took, weight);
+        average(&known.firsts, kTicketMean, &known.ticket_ns, &unused, took, weight);
       } else {
-        average(&known.ticket_whole_ns, &unused, took, weight);
+        average(&known.firsts, kTicketWholeMean, &known.ticket_whole_ns, &unused, took, weight);
         if (known.slice_ns) trust_slices_again(&known, known.ticket_whole_ns, blocks);
       }
       break;

@@ -92,7 +92,7 @@ struct ShoalProfile {
   uint32_t slice_blocks;
   uint32_t seen;
   uint32_t wave_blocks;  // how many of its blocks the device runs at once; 0: not known (the front end fills it in)
-  uint32_t reserved;
+  uint32_t firsts;       // of each mean how many samples it began with, three at most: two bits each, in the order above
 };
 
 struct ShoalPlan {
@@ -111,7 +111,8 @@ struct ShoalPlan {
 SHOAL_API ShoalPlan shoal_choose(const ShoalProfile* profile, uint32_t ways, uint64_t blocks, uint64_t bound_ns);
 
 // What is known after one more piece has run: `way` of `blocks` blocks, in `took_ns`. By ticket: a whole kernel (`blocks` as
-// many as its grid), or, with 0 blocks, from stop to end. Slices of one size only: another size begins anew. A sample counts
+// many as its grid), or, with 0 blocks, from stop to end. Slices of one size only: another size begins anew. A mean begins as
+// the least of its first three samples: what loads code or finds cold caches takes longer than it will. Later a sample counts
 // as at most four times the mean, so that one that something disturbed does not decide alone. Slices that seem too slow to
 // be used would never be measured again: each whole run brings what is known of them nearer to their part of the kernel.
 SHOAL_API void shoal_learn(ShoalProfile* profile, uint32_t way, uint32_t blocks, uint64_t took_ns);

@@ -18,6 +18,7 @@ constexpr uint32_t kProfileMagic = 0x53484450;  // "SHDP"
 constexpr uint32_t kProfileVersion = 1;
 constexpr uint32_t kWays = 8;  // entries of a bucket
 constexpr uint32_t kBuckets = 512;
+constexpr uint32_t kSeen = (1u << 24) - 1;  // above it are the counts of first samples
 constexpr uint32_t kWritingS = 2;  // a writer that needs longer was killed
 constexpr auto relaxed = std::memory_order_relaxed;
 
@@ -70,7 +71,8 @@ ShoalProfile read_profile(const Words words) {
   known.ticket_ns = words[kTicket];
   known.ticket_whole_ns = words[kTicketWhole];
   known.slice_blocks = static_cast<uint32_t>(words[kBlocksSeen] >> 32);
-  known.seen = static_cast<uint32_t>(words[kBlocksSeen]);
+  known.seen = static_cast<uint32_t>(words[kBlocksSeen]) & kSeen;
+  known.firsts = static_cast<uint32_t>(words[kBlocksSeen]) >> 24;
   return known;
 }
 
@@ -81,7 +83,7 @@ void put_profile(const ShoalProfile& known, Words out) {
   out[kSliceDev] = known.slice_dev_ns;
   out[kTicket] = known.ticket_ns;
   out[kTicketWhole] = known.ticket_whole_ns;
-  out[kBlocksSeen] = static_cast<uint64_t>(known.slice_blocks) << 32 | known.seen;
+  out[kBlocksSeen] = static_cast<uint64_t>(known.slice_blocks) << 32 | known.firsts << 24 | (known.seen & kSeen);
 }
 
 }  // namespace

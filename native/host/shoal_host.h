@@ -1,4 +1,4 @@
-// The C interface of libshoalhost, bound by src/shoal/host/native.py. Functions keep no global state, may be called
+// The C interface of libshoalhost, bound by src/shoal/host/linux/native.py. Functions keep no global state, may be called
 // from any thread, and return 0 or a positive errno where they return int.
 #pragma once
 

@@ -23,7 +23,7 @@ from shoal.admission import (
 )
 from shoal.admission.explain import raised
 from shoal.contract.records import RankPlacement
-from shoal.core import ANY, Device, Node, PriorityClass, Quota, Resources, Tenant
+from shoal.core import ANY, NO_AFFINITY, Affinity, Device, Node, PriorityClass, Quota, Resources, Taint, Tenant
 
 G, B = PriorityClass.GUARANTEED, PriorityClass.BEST_EFFORT
 NOW = 1_000.0
@@ -31,10 +31,12 @@ GIB = 2**30
 
 
 def node(
-    name: str, accelerators: Mapping[str, int] | None = None, *, cores: int = 64, memory_gib: int = 512, rack: str = ""
-) -> Node:
+    name: str, accelerators: Mapping[str, int] | None = None, *, cores: int = 64, memory_gib: int = 512, rack: str = "",
+    taints: Iterable[Taint] = (), **labels: str,
+) -> Node:  # fmt: skip
     devices = [Device(f"{kind}:{at}", kind, at) for kind, count in (accelerators or {}).items() for at in range(count)]
-    return Node(name, tuple(devices), cores * 1000, memory_gib * GIB, {"rack": rack} if rack else {})
+    labels |= {"rack": rack} if rack else {}
+    return Node(name, tuple(devices), cores * 1000, memory_gib * GIB, labels, taints=tuple(taints))
 
 
 def nodes(count: int, per_node: int = 8, kind: str = "a100", **more: int) -> list[Node]:
@@ -59,11 +61,12 @@ def job(
     not_before: float = 0.0,
     most: int = 0,
     per_node: int = 0,
+    affinity: Affinity = NO_AFFINITY,
 ) -> Pending:
     wanted = need(resources) if isinstance(resources, int) else resources
     return Pending(
         job_id, tenant, cls, priority, wanted, ranks, at, placement, expected_s=expected_s, not_before=not_before,
-        max_ranks=most, per_node=per_node,
+        max_ranks=most, per_node=per_node, affinity=affinity,
     )  # fmt: skip
 
 
@@ -123,7 +126,7 @@ def carry_out(index: ClusterIndex, snapshot: Snapshot, decision: Decision) -> li
         end = None if waiting.expected_s is None else snapshot.now + waiting.expected_s
         held = Running(
             waiting.job_id, waiting.tenant, waiting.priority_class, waiting.priority, waiting.resources,
-            start.placement, snapshot.now, expected_end=end,
+            start.placement, snapshot.now, expected_end=end, affinity=waiting.affinity,
         )  # fmt: skip
         index.start(held)
         started.append(held)
@@ -175,8 +178,12 @@ def check_explanation(snapshot: Snapshot, told: Explanation, starting: Collectio
 
 
 @st.composite
-def clusters(draw: st.DrawFn, *, known_ends: bool = False) -> ClusterIndex:
-    """Up to three nodes of up to two types, three tenants with quotas, some running jobs and up to a dozen waiting."""
+def clusters(
+    draw: st.DrawFn, *, known_ends: bool = False, taints: Iterable[tuple[Taint, ...]] = ((),), zones: str = "a",
+    affinities: Iterable[Affinity] = (NO_AFFINITY,),
+) -> ClusterIndex:  # fmt: skip
+    """Up to three nodes of up to two types, three tenants with quotas, some running jobs and up to a dozen waiting. A
+    node has one of these sets of taints, and of these zones; a job one of the affinities."""
     made = [
         node(
             f"n{at}",
@@ -184,6 +191,8 @@ def clusters(draw: st.DrawFn, *, known_ends: bool = False) -> ClusterIndex:
             cores=draw(st.sampled_from([2, 4, 8])),
             memory_gib=8,
             rack=draw(st.sampled_from(["", "r1", "r2"])),
+            taints=draw(st.sampled_from(list(taints))),
+            zone=draw(st.sampled_from(zones)),
         )
         for at in range(draw(st.integers(1, 3)))
     ]
@@ -215,6 +224,7 @@ def clusters(draw: st.DrawFn, *, known_ends: bool = False) -> ClusterIndex:
         placement=st.sampled_from([None, Spread.PACK, Spread.SPREAD]),
         not_before=st.sampled_from([0.0] * 9 + [NOW + 60]),
         most=st.sampled_from([0, 0, 0, 2, 4]),
+        affinity=st.sampled_from(list(affinities)),
     )  # fmt: skip
     # What runs was once admitted by the same policy, with everything that was to be preempted gone.
     first = draw(st.lists(waiting, min_size=2, max_size=10))

@@ -10,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from shoal.admission import ClusterIndex, Running, decide, explain
-from shoal.admission.capacity import Amount
+from shoal.admission.amounts import Amount
 from shoal.admission.types import NO_SEATS, Seats
 from shoal.contract.records import RankPlacement
 from shoal.core import ANY, Device, Node, PriorityClass, Quota, Resources, Share, Tenant

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shoal.admission import ClusterIndex, Pending, decide, without
 
-from .cases import NOW, clusters
+from .cases import NOW, G, clusters, index_of, job, nodes, running
 
 
 def waiting(index: ClusterIndex) -> dict[str, Pending]:
@@ -26,6 +26,13 @@ def test_admission_decides_as_if_they_had_never_come(data: st.DataObject) -> Non
     assert decision.starts == decide(index.snapshot(NOW)).starts
     assert decision.preemptions == decide(index.snapshot(NOW)).preemptions
     assert not hidden & {start.job_id for start in decision.starts}
+
+
+def test_what_was_claimed_for_one_that_is_held_is_free_again() -> None:
+    index = index_of(nodes(1, 1), [job("g", cls=G), job("h", cls=G, at=1.0)], [running("r", {"n0000": ["a100:0"]})])
+    index.settle(decide(index.snapshot(NOW)))
+    index.stop("r")
+    assert [start.job_id for start in decide(without(index.snapshot(NOW), {"g"})).starts] == ["h"]
 
 
 @given(clusters())

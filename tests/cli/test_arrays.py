@@ -18,7 +18,7 @@ SLEEPS = "import time; time.sleep(600)"
 
 def test_an_array_is_one_line_and_can_be_changed_in_part(shell: Shell, manifest: Write) -> None:
     line = shell("submit", manifest(SLEEPS, "sweep", array="0-5%1")).stdout
-    array, name, _ = line.split()
+    array, name, *_ = line.split()
     assert name == "sweep[0-5%1]"
     try:
         listed = shell("jobs").stdout

@@ -30,6 +30,7 @@ def up(shell: Shell) -> None:
     shell("up", "--port", "0", "--slots", "2", "--detach")
 
 
+@pytest.mark.slow
 def test_what_goes_on_is_told_and_ended_when_asked(own: Shell, manifest: Callable[..., str], tmp_path: Path) -> None:
     assert own("down").stdout.endswith("has stopped; no job or service runs on\n")
     assert own("down").stdout == f"no server runs in {own.home}\n"

@@ -81,7 +81,7 @@ def test_of_several_files_none_is_submitted_if_one_is_wrong(shell: Shell, manife
     bad = tmp_path / "bad.yaml"
     bad.write_text("name: bad\ncommand: [x]\nrankz: 2\n")
     late = manifest(name="late", deadline="2001-01-01T00:00:00Z")
-    before = shell.json("jobs", "--all")
+    before = {job["id"] for job in shell.json("jobs", "--all")["jobs"]}
     told = shell("submit", manifest(name="fine"), str(bad), late, code=2)
     assert "2 of 3 manifests are wrong: none was submitted" in told.stderr
     assert f"{bad}:3: rankz" in told.stderr
@@ -89,7 +89,7 @@ def test_of_several_files_none_is_submitted_if_one_is_wrong(shell: Shell, manife
     assert told.stdout == ""
     assert f"{bad}:3: rankz" in shell("submit", manifest(name="fine"), str(bad), code=2).stderr
     assert f"{late}:1: deadline" in shell("manifest", "check", late, code=2).stderr
-    assert shell.json("jobs", "--all") == before
+    assert {job["id"] for job in shell.json("jobs", "--all")["jobs"]} == before
     assert len(shell.json("submit", manifest(name="one"), manifest(name="two"))) == 2
 
 
@@ -251,6 +251,14 @@ def test_a_pattern_means_all_unfinished_jobs_of_such_names(shell: Shell, manifes
     shell("cancel", "wide-*")
     states = {job["name"]: job["state"] for job in shell.json("jobs", "--name", "broom-*")["jobs"]}
     assert states == {"broom-0": "SUCCEEDED", "broom-1": "CANCELLED", "broom-2": "CANCELLED", "broom-3": "CANCELLED"}
+
+
+def test_one_job_that_cannot_be_changed_keeps_no_other_from_it(shell: Shell, manifest: Write) -> None:
+    first, second = (shell.json("submit", manifest(FOREVER, f"mess-{n}"))["id"] for n in (1, 2))
+    told = shell("cancel", first, "nothing-a", "nothing-b", second, code=3)
+    assert [line.split()[0] for line in told.stdout.splitlines()] == [first, second]
+    assert told.stderr.index("nothing-b") < told.stderr.index("nothing-a")  # the first is the command's own error
+    shell("wait", first, second, code=1)
 
 
 def test_a_wait_for_a_pattern_takes_the_newest_of_each_name_that_is_over(shell: Shell, manifest: Write) -> None:

@@ -6,7 +6,6 @@ Counted, not timed: each of these libraries takes a fifth of a start or of a sho
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from shoal.cli.app import COMMANDS, app, commands_of
+from tests.packages import install
 
 NOT_AT_START = {
     "alembic", "cryptography", "fsspec", "httpx", "mako", "numpy", "onnxruntime", "pandas", "psycopg", "pynvml",
@@ -103,19 +103,21 @@ INSTALLED = {
 def test_a_room_brings_its_commands_and_loads_no_other_room(name: str) -> None:
     loaded = set(run(_COMMAND, name, "--help").split())
     components = {"shoal.host", "shoal.measure", "shoal.schedule", "shoal.serve"}
-    assert loaded & components == {INSTALLED[name]}
-    assert {one for one in loaded if one.startswith("shoal.cli")} == {"shoal.cli", "shoal.cli.app"}
+    others = {one for one in loaded if one.startswith(tuple(f"{each}." for each in components - {INSTALLED[name]}))}
+    assert {one for one in others if not one.endswith(".component")} == set()  # no more than what they declare
+    assert {one for one in loaded if one.startswith("shoal.cli")} <= {
+        "shoal.cli",
+        "shoal.cli.app",
+        "shoal.cli.component",
+    }
     assert f" {name} " in CliRunner().invoke(app, ["--help"]).stdout
 
 
-def _install(folder: Path, module: str, entries: str = "[shoal.commands]\ngreet = greeting\n") -> dict[str, str]:
-    """A package with these entry points, as an installer leaves it; the environment in which it is found."""
-    info = folder / "greeting-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(entries)
-    (folder / "greeting.py").write_text(module)
-    return {**os.environ, "PYTHONPATH": str(folder)}
+def _install(folder: Path, module: str, parts: str = "commands={'greet': 'greeting'}") -> dict[str, str]:
+    """A package that declares this; the environment in which it is found."""
+    declaration = f"from shoal.extension import Component\n\nIT = Component({parts})\n"
+    files = {"greeting.py": module, "declared.py": declaration}
+    return install(folder, "greeting", files, {"greeting": "declared:IT"})
 
 
 _GREETING = """
@@ -144,7 +146,7 @@ def test_a_command_whose_package_is_broken_is_an_error_in_words(tmp_path: Path) 
     words = [sys.executable, "-m", "shoal.cli", "greet", "you"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environ)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: shoal.commands greet cannot be loaded: No module named 'no_such_library'")
+    assert done.stderr.startswith("error: commands greet of the package greeting cannot be loaded: No module")
 
 
 _UP_OPTION = """
@@ -157,8 +159,8 @@ RULES = SettingOption("market.file", "Rent as this file says.", Path, "FILE")
 
 
 def test_an_installed_package_brings_an_option_of_up_for_a_setting(tmp_path: Path) -> None:
-    entries = "[shoal.up_options]\nkept-jobs = greeting:KEYS\nrules = greeting:RULES\n"
-    environ = {**_install(tmp_path, _UP_OPTION, entries), "SHOAL_HOME": str(tmp_path / "home"), "COLUMNS": "200"}
+    parts = "options={'kept-jobs': 'greeting:KEYS', 'rules': 'greeting:RULES'}"
+    environ = {**_install(tmp_path, _UP_OPTION, parts), "SHOAL_HOME": str(tmp_path / "home"), "COLUMNS": "200"}
     words = [sys.executable, "-m", "shoal.cli", "up"]
 
     def run_up(*more: str) -> subprocess.CompletedProcess[str]:
@@ -176,13 +178,32 @@ def test_an_installed_package_brings_an_option_of_up_for_a_setting(tmp_path: Pat
     assert refused.returncode != 0
 
 
-def test_an_option_of_up_whose_package_is_broken_is_an_error_in_words(tmp_path: Path) -> None:
-    environ = _install(tmp_path, "", "[shoal.up_options]\nrules = greeting:NOTHING\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "shoal.cli", "up"], capture_output=True, text=True, check=False, env=environ
-    )
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("rules", "options rules of the package greeting cannot be loaded: module 'greeting' has no attribute"),
+        ("port", "the option port cannot be added: `shoal up` has it already"),
+        ("number", "the option number cannot be added: it is no SettingOption"),
+    ],
+)
+def test_an_option_of_up_that_cannot_be_used_is_left_out_and_named(name: str, why: str, tmp_path: Path) -> None:
+    module = _UP_OPTION.replace("RULES", "PORT") + "NUMBER = 7\n"
+    parts = f"options={{'{name}': 'greeting:{name.upper()}'}}"
+    environ = {**_install(tmp_path, module, parts), "SHOAL_HOME": str(tmp_path / "home")}
+    words = [sys.executable, "-m", "shoal.cli", "up", "--set", "nothing.like=this"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environ)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: shoal.up_options rules cannot be loaded:")
+    warning, refused, *_ = done.stderr.splitlines()
+    assert warning.startswith("warning: ")
+    assert why in warning
+    assert refused.startswith("error: there is no setting 'nothing'")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["up", "--help"]])
+def test_help_loads_no_library_of_a_component(words: list[str]) -> None:
+    loaded = set(run(_COMMAND, *words).split())
+    heavy = {"fastapi", "fsspec", "httpx", "llvmlite", "numpy", "onnx", "pandas", "scipy", "sqlalchemy"}
+    assert loaded & heavy == set()
 
 
 def test_the_version_loads_no_command() -> None:

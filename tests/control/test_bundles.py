@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal.contract.records import NewEvent, TenantRecord
-from shoal.control.bundles import BundleLimits, Bundles
+from shoal.control.home.bundles import BundleLimits, Bundles
 from shoal.core import Invalid, ManualClock, Overloaded, Quota
 from shoal.store import Store, open_store
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from shoal.contract.patterns import compile_pattern
-from shoal.control.collector import _read_all, _read_log
+from shoal.control.attempts.collector import _read_all, _read_log
 
 
 def test_values_and_steps_are_read_from_lines_of_any_bytes() -> None:
@@ -37,7 +37,7 @@ def test_a_pattern_that_is_not_linear_or_too_large_is_refused(pattern: str) -> N
 
 
 def test_the_engine_is_not_loaded_before_a_pattern_is() -> None:
-    code = "import sys, shoal.control.collector, shoal.contract.manifest; sys.exit('re2' in sys.modules)"
+    code = "import sys, shoal.control.attempts.collector, shoal.contract.manifest; sys.exit('re2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

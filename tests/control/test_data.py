@@ -9,8 +9,8 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from shoal.control.data import copy, main
-from shoal.control.vault import Vault
+from shoal.control.attempts.data import copy, main
+from shoal.control.home.vault import Vault
 from shoal.core import Unavailable
 
 
@@ -64,7 +64,7 @@ def test_what_is_missing_is_named_unless_it_is_optional(
 
 def test_the_helper_process_loads_nothing_heavy(source: Path, tmp_path: Path) -> None:
     code = (
-        "import sys; from shoal.control.data import main; "
+        "import sys; from shoal.control.attempts.data import main; "
         f'main(["store", \'[{{"from": "{source}", "to": "{tmp_path}/out"}}]\']); '
         "print(sorted({'fastapi', 'sqlalchemy', 'pydantic', 'fsspec', 'numpy'} & set(sys.modules)))"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.admission import ClusterIndex, Layout, Policy
-from shoal.control.explaining import Obstacles
+from shoal.control.jobs.explaining import Obstacles
 from shoal.core import Device, Node, Quota, Resources, Tenant
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from shoal.contract.dependencies import When, met
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import Ends, FinishedJob, JobFilter, JobRecord
-from shoal.control.held import HeldJobs
+from shoal.control.home.retention import DAY_S, Retention, plan
+from shoal.control.jobs.held import HeldJobs
 from shoal.control.plane import ControlPlane
-from shoal.control.retention import DAY_S, Retention, plan
 from shoal.core import Conflict, Invalid, NotFound, Overloaded, PriorityClass, Quota, Resources
 from shoal.engine import Gang
 from shoal.engine.simulated import Script, run

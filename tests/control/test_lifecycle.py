@@ -21,8 +21,8 @@ from shoal.contract.lifecycle import (
     check_step,
 )
 from shoal.contract.records import AttemptRecord, Change, JobRecord, RankPlacement
-from shoal.control import transitions
-from shoal.control.transitions import AttemptEnd
+from shoal.control.jobs import transitions
+from shoal.control.jobs.transitions import AttemptEnd
 from shoal.core import Conflict, Fault, PriorityClass, Reason, Resources
 
 

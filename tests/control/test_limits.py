@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.contract.lifecycle import ErrorCode
-from shoal.control import phases, transitions
+from shoal.control.attempts import phases
+from shoal.control.jobs import transitions
 from shoal.control.limits import JobLimits, complete, default_memory, rank_limits
 from shoal.core import Conflict, Device, Node, Quota
 from shoal.engine import Exit, GangStatus, Limits, Phase, RankStatus
@@ -30,16 +31,24 @@ def memory(cpus: float, accelerators: int = 0, kind: str = "any", at: tuple[Node
     return found
 
 
-def test_a_core_comes_with_its_part_of_the_memory() -> None:
-    assert memory(1) == int(16 * GIB * 0.9 / 4) // MIB * MIB
-    assert memory(4) == int(16 * GIB * 0.9) // MIB * MIB
-    assert memory(0, accelerators=2) == int(16 * GIB * 0.9 / 2) // MIB * MIB
+def test_a_core_comes_with_a_quarter_of_its_part_of_the_memory() -> None:
+    assert memory(4) == int(16 * GIB * 0.9 / 4) // MIB * MIB
+    assert memory(0, accelerators=2) == int(16 * GIB * 0.9 / 8) // MIB * MIB
     assert memory(1, accelerators=2) == memory(0, accelerators=2)  # a slot is a core under another name
+    assert memory(1) == GIB  # a quarter would be less
+
+
+def test_plain_jobs_on_all_cores_leave_most_of_the_memory() -> None:
+    large = replace(LAPTOP, cpu_milli=16_000, memory_bytes=256 * GIB)
+    assert 16 * memory(1, at=(large,)) <= 256 * GIB // 4
+    small = replace(LAPTOP, memory_bytes=2 * GIB)
+    assert 4 * memory(1, at=(small,)) <= 2 * GIB  # never more than goes with the cores
 
 
 def test_an_accelerator_and_its_cores_come_with_theirs() -> None:
     assert memory(8, 1, at=(SERVER,)) == int(1024 * GIB * 0.9 / 8) // MIB * MIB
-    assert memory(8, at=(SERVER,)) == memory(0, 1, at=(SERVER,)) == memory(8, 1, at=(SERVER,)) // 2 // MIB * MIB
+    assert memory(0, 1, at=(SERVER,)) == memory(8, 1, at=(SERVER,)) // 2 // MIB * MIB
+    assert memory(8, at=(SERVER,)) == memory(8, 1, at=(SERVER,)) // 8 // MIB * MIB  # a plain job
 
 
 def test_little_is_never_nothing() -> None:
@@ -57,7 +66,7 @@ def test_the_smallest_node_that_has_it_counts_and_one_that_has_not_does_not() ->
 
 def test_what_a_node_has_none_of_is_no_part_of_it() -> None:
     bare = replace(SERVER, devices=())
-    assert memory(16, at=(bare,)) == int(1024 * GIB * 0.9 / 4) // MIB * MIB
+    assert memory(16, at=(bare,)) == int(1024 * GIB * 0.9 / 4 / 4) // MIB * MIB
     assert memory(1, 1, at=(bare,)) == GIB  # as on a node that nobody knows
     assert memory(0, 1, at=(replace(SERVER, cpu_milli=0),)) == int(1024 * GIB * 0.9 / 8 / 2) // MIB * MIB
     assert memory(0, 8, at=(SERVER,)) == int(1024 * GIB * 0.9 / 2) // MIB * MIB

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.control.locations import require_outside
+from shoal.control.home.locations import require_outside
 from shoal.core import Invalid
 from tests.control.simulation import manifest
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 from pydantic import BaseModel
 
-from shoal.control.extensions import Chosen
+from shoal.control.extensions.loaded import Chosen
 from shoal.core import Invalid
 from shoal.engine.simulated import Script
 from shoal.extension import Extension, Section

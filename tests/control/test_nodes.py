@@ -14,7 +14,7 @@ from shoal.contract.lifecycle import ErrorCode, JobState, Outcome, Stop
 from shoal.contract.records import AttemptRecord
 from shoal.control.nodes import differences
 from shoal.control.plane import ControlPlane
-from shoal.core import NotFound
+from shoal.core import Effect, NotFound, Taint
 from shoal.engine import Gang, Inventory
 from shoal.engine.simulated import Script, run
 
@@ -301,3 +301,47 @@ def test_differences_are_told_by_node() -> None:
         ("node.changed", "n1", "node n1 changed: its resources or labels")
     ]
     assert list(differences(old, old)) == []
+
+
+def test_a_taint_that_comes_empties_the_node_and_one_that_goes_opens_it(tmp_path: Path) -> None:
+    async def scene(world: World, plane: ControlPlane) -> None:
+        stays = await submit(world, nodes={"tolerate": ["repair:NoExecute"]})
+        leaves = await submit(world)
+        assert {where(world, stays), where(world, leaves)} == {"n0", "n1"}
+        for node in nodes(2, 4):
+            world.cluster.add_node(replace(node, taints=(Taint("repair", effect=Effect.NO_EXECUTE),)))
+        await asyncio.sleep(1)
+        assert state(world, stays) is JobState.RUNNING
+        assert attempts(world, leaves)[0].stop is Stop.PREEMPT
+        assert "which has taint repair:NoExecute" in attempts(world, leaves)[0].stop_cause
+        await asyncio.sleep(30)
+        assert state(world, leaves) is JobState.QUEUED
+        told = await plane.explain(leaves)
+        assert "there is no node without taint repair:NoExecute (0 of 2 nodes)" in told.summary
+        world.cluster.add_node(nodes(2, 4)[1])
+        await world.until(lambda: state(world, leaves) is JobState.SUCCEEDED)
+        assert where(world, leaves) == "n1"
+        assert [len(attempts(world, job)) for job in (stays, leaves)] == [1, 2]
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("ahead", [None, 0.0])
+def test_what_a_job_asks_of_nodes_holds_over_a_restart_and_where_a_cluster_picks(
+    tmp_path: Path, ahead: float | None
+) -> None:
+    machines = [replace(node, labels={"zone": zone}) for node, zone in zip(nodes(3, 4), "abc", strict=True)]
+
+    async def main() -> None:
+        world = World.make(tmp_path, tuple(machines), lambda _: Script(run_s=100.0), ahead)
+        plane = await world.start()
+        await plane.put_tenant("ada", actor="admin")
+        jobs = [await submit(world, nodes={"require": {"zone": ["b", "c"]}}) for _ in range(4)]
+        await world.restart()
+        await world.until(lambda: all(state(world, job) is JobState.SUCCEEDED for job in jobs))
+        for job in jobs:
+            (attempt,) = attempts(world, job)
+            assert {fact["node"] for fact in attempt.ranks} <= {"n1", "n2"}
+        await world.kill()
+
+    run(main(), start=1_700_000_000)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shoal.contract.lifecycle import JobState, Stop
 from shoal.contract.manifest import JobManifest
-from shoal.control import transitions
+from shoal.control.jobs import transitions
 from shoal.control.plane import ControlPlane
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators

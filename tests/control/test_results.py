@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from shoal.contract.lifecycle import ErrorCode, JobState
-from shoal.control import results
-from shoal.control.phases import Layout
-from shoal.control.results import NotKept, Results
+from shoal.control.attempts import results
+from shoal.control.attempts.phases import Layout
+from shoal.control.attempts.results import NotKept, Results
 from shoal.core import Conflict, Invalid, NotFound
 
 from .simulation import World

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from shoal.base import trees
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import BundleRecord, FinishedJob, NewEvent
+from shoal.control.home.retention import DAY_S, Removal, Retention, plan
 from shoal.control.plane import ControlPlane
-from shoal.control.retention import DAY_S, Removal, Retention, plan
 from shoal.core import Overloaded, Quota
 from shoal.engine.simulated import Script, VirtualClock
 

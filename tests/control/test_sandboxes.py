@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from shoal.control.sandboxes import require_apart, require_sandbox, sandboxed, usual_sandbox
+from shoal.control.sandboxes import at_the_start, require_apart, require_sandbox, sandboxed, usual_sandbox
 from shoal.core import Capability, Fault, Invalid, Sandbox, Unavailable
 from shoal.engine import Engine, Gang, LaunchFailed, RankSpec
 
@@ -51,6 +51,19 @@ def test_where_the_server_is_root_a_new_tenant_gets_a_user_or_is_refused() -> No
     with pytest.raises(Unavailable, match="no CAP_SYS_ADMIN") as refused:
         require_sandbox(usual_sandbox(cannot, root=True), cannot)
     assert "--sandbox none" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("least", "root", "here", "what"),
+    [
+        (Sandbox.NONE, True, True, "of new tenants have the sandbox user; those of the tenant default run as root"),
+        (Sandbox.NONE, False, True, "a token is worth as much as this user"),
+        (Sandbox.BUBBLEWRAP, True, True, "have the sandbox bubblewrap"),
+        (Sandbox.NONE, True, False, "run where the engine starts them"),
+    ],
+)
+def test_who_starts_the_server_reads_as_whom_jobs_run(least: Sandbox, root: bool, here: bool, what: str) -> None:
+    assert what in at_the_start(least, root=root, starts_here=here)
 
 
 @pytest.mark.parametrize(

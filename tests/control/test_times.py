@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from shoal.contract.lifecycle import ErrorCode, JobState, Stop
 from shoal.contract.records import AttemptRecord, RankPlacement
-from shoal.control import transitions
-from shoal.control.phases import time_limits
-from shoal.control.transitions import AttemptEnd
+from shoal.control.attempts.phases import time_limits
+from shoal.control.jobs import transitions
+from shoal.control.jobs.transitions import AttemptEnd
 from shoal.engine import Exit, GangStatus, Phase, RankStatus
 from shoal.engine.simulated import Script, run
 

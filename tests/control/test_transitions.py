@@ -9,8 +9,8 @@ import pytest
 
 from shoal.contract.lifecycle import Desired, ErrorCode, JobState, Outcome, Stop, check_step
 from shoal.contract.records import AttemptRecord, Change, JobRecord, NewEvent, RankPlacement
-from shoal.control import transitions
-from shoal.control.transitions import AttemptEnd
+from shoal.control.jobs import transitions
+from shoal.control.jobs.transitions import AttemptEnd
 from shoal.core import Conflict, Reason
 from shoal.engine import Exit, GangStatus, Phase, RankStatus
 

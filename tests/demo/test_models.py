@@ -17,30 +17,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from models import DEMO, MODELS, fetch, find, sample, samples, sounds, stack, unstack
+from models.inputs import voice_call, voice_windows
+from networks import app
 from typer.testing import CliRunner, Result
 
 from shoal.core import NotFound, Unavailable
-from shoal.demo.models import (
-    DEMO,
-    MODELS,
-    Modality,
-    Model,
-    cached,
-    default_cache,
-    fetch,
-    find,
-    sample,
-    samples,
-    sounds,
-    stack,
-    unstack,
-)
-from shoal.demo.models.__main__ import app
-from shoal.demo.models.inputs import file_features, voice_call, voice_windows
+from shoal.demo.models import Modality, Model, cached, default_cache
+from shoal.demo.models.inputs import file_features
+from shoal.inference.opening import open_runtime
+from shoal.inference.runtime import Runtime
+from shoal.inference.types import TensorSpec
 from shoal.serve.manifest import parse_service
-from shoal.serve.runtimes.base import Runtime
-from shoal.serve.runtimes.open import open_runtime
-from shoal.serve.types import TensorSpec
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "examples" / "models"
@@ -287,12 +275,13 @@ def test_streams_that_are_batched_keep_their_states_apart() -> None:
 
 
 def test_a_voice_without_its_network_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shoal.demo.models.voice import VoiceActivity
+    monkeypatch.syspath_prepend(str(MANIFESTS))
+    from voice import VoiceActivity
 
     monkeypatch.setenv("SHOAL_MODELS", str(tmp_path))
     with pytest.raises(Unavailable, match=str(tmp_path)) as failed:
         VoiceActivity()
-    assert failed.value.hint == "python -m shoal.demo.models fetch silero-vad"
+    assert failed.value.hint == "python benchmarks/networks.py fetch silero-vad"
 
 
 # --- the command line ---

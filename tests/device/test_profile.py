@@ -33,9 +33,9 @@ def test_an_unknown_kernel_is_unknown(path: Path) -> None:
 def test_what_one_process_learns_all_know_and_stays(path: Path) -> None:
     first, second = Profiles(path), Profiles(path)
     first.note(KERNEL, Way.WHOLE, blocks=256, took_ns=8000)
-    assert second.look(KERNEL) == Profile(whole_ns=8000, whole_dev_ns=1000, seen=1)
+    assert second.look(KERNEL) == Profile(whole_ns=8000, whole_dev_ns=1000, seen=1, firsts=1)
     second.note(KERNEL, Way.WHOLE, blocks=256, took_ns=9000)
-    assert Profiles(path).look(KERNEL) == Profile(whole_ns=8500, whole_dev_ns=1000, seen=2)
+    assert Profiles(path).look(KERNEL) == Profile(whole_ns=8000, whole_dev_ns=1000, seen=2, firsts=2)
     for other in (
         Kernel(KERNEL.hash + 1, KERNEL.grid, KERNEL.block),
         Kernel(KERNEL.hash, (128, 1, 1), KERNEL.block),
@@ -54,7 +54,13 @@ def test_slices_and_tickets_are_known_apart(path: Path) -> None:
     profiles.note(KERNEL, Way.TICKET, blocks=256, took_ns=160_000)
     profiles.note(KERNEL, Way.TICKET, blocks=0, took_ns=7000)
     assert profiles.look(KERNEL) == Profile(
-        slice_ns=5000, slice_dev_ns=1250, slice_blocks=16, ticket_ns=7000, ticket_whole_ns=160_000, seen=4
+        slice_ns=4000,
+        slice_dev_ns=500,
+        slice_blocks=16,
+        ticket_ns=7000,
+        ticket_whole_ns=160_000,
+        seen=4,
+        firsts=0b01_01_10_00,
     )
     profiles.note(KERNEL, Way.SLICE, blocks=32, took_ns=9000)
     found = profiles.look(KERNEL)

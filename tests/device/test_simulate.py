@@ -107,6 +107,7 @@ def found() -> dict[System, list[float]]:
     }
 
 
+@pytest.mark.slow
 def test_systems_come_in_the_order_of_the_paper(found: dict[System, list[float]]) -> None:
     overhead = {system: values[0] for system, values in found.items()}
     assert overhead[System.ALONE] == 0
@@ -114,6 +115,7 @@ def test_systems_come_in_the_order_of_the_paper(found: dict[System, list[float]]
     assert overhead[System.GATE] < overhead[System.TIME_SLICING]
 
 
+@pytest.mark.slow
 def test_slices_keep_the_service_and_most_of_the_throughput(found: dict[System, list[float]]) -> None:
     assert found[System.GATE_SLICE][2] < 0.08
     assert found[System.GATE_SLICE][1] > 0.8 * found[System.GATE][1]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs import pages
+from tests.packages import install
 
 PAGES = pages.pages()
 
@@ -82,21 +83,15 @@ def test_files_here_documents_and_continued_lines_are_read(home: Path) -> None:
     )
 
 
-def example(name: str, module: str, home: Path, *steps: pages.File | pages.Command) -> None:
+def example(name: str, home: Path, *steps: pages.File | pages.Command) -> None:
     """Install what a page tells the reader to write, as `pip install .` would, and do the steps."""
     path = pages.ROOT / "docs" / "how-to" / name
     source = path.read_text()
     files = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', source, re.MULTILINE | re.DOTALL))
     project = tomllib.loads(files["pyproject.toml"])["project"]
-    (home / module).write_text(files[module])
-    installed = home / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    ((group, entries),) = project["entry-points"].items()
-    (installed / "entry_points.txt").write_text(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in entries.items()))
-    pages.run(pages.Page(path, False, steps), home, {"PYTHONPATH": str(home)})
+    modules = {name: text for name, text in files.items() if name.endswith(".py")}
+    environ = install(home, project["name"], modules, project["entry-points"]["shoal.components"])
+    pages.run(pages.Page(path, False, steps), home, {"PYTHONPATH": environ["PYTHONPATH"]})
 
 
 @pytest.mark.slow
@@ -104,7 +99,6 @@ def test_the_extension_of_its_page_gives_a_real_job_its_threads(home: Path) -> N
     job = "name: job\ncommand: [printenv, OMP_NUM_THREADS]\nresources: {cpus: 2, memory: 64MiB}\n"
     example(
         "write-extension.md",
-        "threads.py",
         home,
         pages.File("job.yaml", job),
         pages.Command("shoal settings | grep threads.most", ("threads.most  16  threads that a rank gets at most",), 1),
@@ -119,12 +113,9 @@ def test_the_engine_of_its_page_is_chosen_by_its_name(home: Path) -> None:
     job = "name: job\ncommand: [sleep, '0.2']\nranks: 2\nresources: {accelerators: {type: a100, count: 4}}\n"
     example(
         "write-engine.md",
-        "lab.py",
         home,
         pages.File("job.yaml", job),
-        pages.Command(
-            "shoal up --detach --set engine=none 2>&1 || true", ("...installed: lab, local, simulated", "..."), 1
-        ),
+        pages.Command("shoal up --detach --set engine=none 2>&1 || true", ("...installed: ...lab, local...", "..."), 1),
         pages.Command("shoal up --detach --set engine=lab", (), 2),
         pages.Command("shoal nodes", ("...", "lab-0 ...", "...", "lab-1 ...", "..."), 3),
         pages.Command(
@@ -135,4 +126,28 @@ def test_the_engine_of_its_page_is_chosen_by_its_name(home: Path) -> None:
             ),
             4,
         ),
+    )
+
+
+@pytest.mark.slow
+def test_the_policy_of_its_page_is_simulated_compared_and_in_the_server(home: Path) -> None:
+    job = "name: job\ncommand: ['true']\nclass: best-effort\nresources: {accelerators: {type: a100, count: 1}}\n"
+    cluster = "--trace small.trace --cluster v100=2,p100=2,k80=4"
+    example(
+        "write-policy.md",
+        home,
+        pages.File("job.yaml", job),
+        pages.Command("shoal schedule generate --jobs 20 --per-hour 4 --out small.trace", ("...",), 1),
+        pages.Command(
+            f"shoal schedule simulate {cluster} --policy smallest-first 2>&1", ("...", "smallest-first ...", "..."), 2
+        ),
+        pages.Command(
+            f"shoal schedule compare {cluster} --policy fifo,smallest-first 2>&1",
+            ("...", "fifo ...", "...", "smallest-first ...", "..."),
+            3,
+        ),
+        pages.Command(
+            "shoal up --detach --set engine=simulated --set schedule.policy=smallest-first 2>&1 || true", ("...",), 4
+        ),
+        pages.Command("shoal status --json | grep smallest-first", ("...",), 5),
     )

@@ -190,7 +190,7 @@ async def local_kit(root: Path, **options: Any) -> AsyncIterator[LocalKit]:
             await kit.engine.forget(name)
         left = await kit.engine.sweep(frozenset())
         await kit.engine.close()
-        trees.remove(str(kit.home))  # one deeper than Python's recursion would end pytest's own removal
+        trees.remove(str(root))  # one deeper than Python's recursion would end pytest's own removal
     assert left == ()
     assert kit.processes() == []
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clusters.ray import PrivateRay, missing
 
 from shoal.engine.local.processes import marked
 from shoal.engine.ray import RayEngine
-from shoal.engine.ray.private import PrivateRay, missing
 from tests.engine.local_kit import LocalKit
 
 needs_ray = pytest.mark.skipif(bool(missing()), reason=f"no Ray here: {missing()}")

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clusters.slurm import PrivateSlurm, missing
 
 from shoal.engine import GangStatus, RankSpec
 from shoal.engine.local.processes import marked
 from shoal.engine.slurm import SlurmEngine
 from shoal.engine.slurm.commands import Commands
-from shoal.engine.slurm.private import PrivateSlurm, missing
 from tests.engine.local_kit import LocalKit
 
 needs_slurm = pytest.mark.skipif(bool(missing()), reason=f"no Slurm here: {', '.join(missing())} not found")

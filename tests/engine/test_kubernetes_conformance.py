@@ -13,6 +13,7 @@ from tests.engine.kubernetes_kit import KubernetesKit, kubernetes_kit
 pytest.importorskip("lightkube", reason="the Kubernetes client is not installed")
 
 
+@pytest.mark.slow  # what is its own is in test_kubernetes_faults; the shared suite runs on the local engine and Slurm
 class TestKubernetes(EngineConformance):
     @pytest.fixture
     async def kit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubernetesKit]:

@@ -222,6 +222,7 @@ async def test_pod_groups_are_used_where_they_are_served(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("reason", ["PreemptionByScheduler", "EvictionByEvictionAPI", "TerminationByKubelet"])
+@pytest.mark.slow
 async def test_a_pod_that_is_taken_away_is_lost_and_no_failure_of_its_own(kit: KubernetesKit, reason: str) -> None:
     await kit.launch(kit.gang(NAME, RunForever(), ranks=2))
     kit.cluster.disrupt(kit.cluster.pods_of(NAME)[0], reason)

@@ -131,7 +131,19 @@ time.sleep(60)
 async def test_without_cgroups_too_much_memory_ends_the_rank(bare: LocalKit) -> None:
     source = "import time\nx = bytearray(48 << 20)\ntime.sleep(60)"
     await bare.engine.launch(bare.python("a.1.run", source, memory_bytes=32 * MIB))
-    assert (await ended(bare, "a.1.run")).oom
+    end = await ended(bare, "a.1.run")
+    assert end.oom
+    assert 48 * MIB < end.memory_bytes < 96 * MIB
+
+
+async def test_the_most_memory_that_a_rank_had_is_told(kit: LocalKit) -> None:
+    if not has(kit, "memory"):
+        pytest.skip("no memory controller is ours here")
+    source = "x = bytearray(64 << 20)\nx[::4096] = bytes(len(x) // 4096)\ndel x"
+    await kit.engine.launch(kit.python("a.1.run", source, memory_bytes=512 * MIB))
+    end = await ended(kit, "a.1.run")
+    assert end.code == 0
+    assert 64 * MIB < end.memory_bytes < 256 * MIB
 
 
 async def test_without_cgroups_a_modest_rank_runs_on(bare: LocalKit) -> None:

@@ -326,7 +326,7 @@ def test_version_2_groups_go_where_controllers_are_handed_on(tmp_path: Path) -> 
     (group,) = found.groups("a.1.run", 2, cpu_milli=500, memory_bytes=1 << 30, processes=99)
     assert group["path"] == str(root / "a.1.run.2")
     assert dict(group["writes"]) == {"memory.max": str(1 << 30), "memory.swap.max": "0", "pids.max": "99"}
-    assert (group["join"], group["oom"]) == ("cgroup.procs", "memory.events")
+    assert (group["join"], group["oom"], group["peak"]) == ("cgroup.procs", "memory.events", "memory.peak")
     absent = {each.name: each for each in found.capabilities() if not each.available}
     assert set(absent) == {"cgroup-cpu"}
     assert "NOT enforced" in absent["cgroup-cpu"].consequence

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from clusters.ray import PrivateRay
 
-from shoal.engine.ray.private import PrivateRay
 from tests.engine.conformance import EngineConformance
 from tests.engine.ray_kit import RayKit, needs_ray, ray_kit
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from clusters.ray import PrivateRay
 
 from shoal.engine import GangStatus, Phase
-from shoal.engine.ray.private import PrivateRay
 from tests.engine.conformance import IgnoreTerm, RunForever
 from tests.engine.local_kit import until_exists
 from tests.engine.ray_kit import RayKit, needs_ray, ray_kit

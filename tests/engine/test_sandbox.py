@@ -173,12 +173,104 @@ for path in glob.glob("/sys/fs/cgroup/*/cgroup.procs") + glob.glob("/sys/fs/cgro
     "hints to the engine": """
 attempt(lambda: os.open(HOME + "/engine.fifo", os.O_WRONLY | os.O_NONBLOCK))
 """,
+    "read another process by system calls": """
+import struct
+buffer = ctypes.create_string_buffer(16)
+for pid in (VICTIM, SUPERVISOR, SERVER):
+    far = struct.pack("qq", 0, 16)
+    near = struct.pack("qq", ctypes.addressof(buffer), 16)
+    attempt(lambda: check(system(PROCESS_VM_READV, pid, near, 1, far, 1, 0) >= 0 or ctypes.get_errno() == errno.EFAULT))
+    attempt(lambda: check(system(KCMP, os.getpid(), pid, 0, 0, 0) >= 0))
+    attempt(lambda: check(system(PIDFD_GETFD, system(PIDFD_OPEN, pid, 0), 0, 0) >= 0))
+    attempt(lambda: check(system(PIDFD_SEND_SIGNAL, system(PIDFD_OPEN, pid, 0), 0, 0, 0) == 0))
+    for name in ("mem", "maps", "environ", "stack", "syscall", "auxv", "io"):
+        attempt(lambda: open(f"/proc/{pid}/{name}", "rb").read(1))
+    attempt(lambda: open(f"/proc/{pid}/oom_score_adj", "w").write("1000"))
+    attempt(lambda: check(system(IOPRIO_SET, 1, pid, 3 << 13) == 0))
+    for kind in ("mnt", "pid", "net", "ipc", "uts", "user"):
+        attempt(lambda: os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY))
+""",
+    "ask the kernel for rights over the machine": """
+import socket
+attempt(lambda: check(system(BPF, 0, struct.pack("IIII", 2, 4, 4, 1).ljust(128, bytes(1)), 128) >= 0))
+attempt(lambda: check(system(PERF_EVENT_OPEN, struct.pack("IIQ", 1, 128, 0).ljust(128, bytes(1)), -1, 0, -1, 0) >= 0))
+for family, kind, protocol in ((socket.AF_INET, socket.SOCK_RAW, 1), (socket.AF_PACKET, socket.SOCK_RAW, 3)):
+    attempt(lambda: socket.socket(family, kind, protocol))
+attempt(lambda: os.mknod("disk", 0o60666, os.makedev(254, 0)))
+attempt(lambda: os.mknod("memory", 0o20666, os.makedev(1, 1)))
+for name in ("/dev/mem", "/dev/kmsg", "/dev/port", "/proc/kcore", "/proc/sysrq-trigger"):
+    attempt(lambda: os.open(name, os.O_WRONLY))
+for name in ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sys/vm/drop_caches"):
+    attempt(lambda: os.open(name, os.O_WRONLY))
+attempt(lambda: os.setxattr("id", "security.capability", bytes(20)) if open("id", "w") else None)
+attempt(lambda: check(libc.mount(b"/dev/vda", b".", b"ext4", 0, None) == 0))
+attempt(lambda: check(system(FSOPEN, b"tmpfs", 0) >= 0))
+attempt(lambda: check(system(OPEN_TREE, -100, b"/", 1) >= 0))
+""",
+    "gain rights in namespaces of its own": """
+def within(flags, act):
+    child = os.fork()
+    if child == 0:
+        try:
+            check(libc.unshare(flags) == 0)
+            uid = os.getuid()
+            open("/proc/self/setgroups", "w").write("deny")
+            open("/proc/self/uid_map", "w").write(f"0 {UID} 1")
+            act()
+        except (OSError, ValueError):
+            os._exit(0)
+        os._exit(1)
+    check(os.waitpid(child, 0)[1] != 0)
+UID = os.getuid()
+USERS, MOUNTS, PROCESSES, NETWORK = 1 << 28, 1 << 17, 1 << 29, 1 << 30
+def read_key():
+    open(HOME + "/secret.key").read()
+def uncover():
+    libc.umount2(HOME.encode(), 2)
+    read_key()
+def bind_over():
+    os.mkdir("seen")
+    libc.mount(HOME.encode(), b"seen", None, 4096 | 16384, None)
+    open("seen/secret.key").read()
+def overlay():
+    for name in ("upper", "work", "merged"):
+        os.makedirs(name, exist_ok=True)
+    libc.mount(b"overlay", b"merged", b"overlay", 0, f"lowerdir={HOME},upperdir=upper,workdir=work".encode())
+    open("merged/secret.key").read()
+def fresh_proc():
+    if os.fork() == 0:
+        os.mkdir("proc")
+        libc.mount(b"proc", b"proc", b"proc", 0, None)
+        os._exit(0 if os.path.exists(f"proc/{SERVER}/root") else 1)
+    check(os.wait()[1] == 0)
+def join():
+    check(libc.setns(os.open(f"/proc/{SERVER}/ns/mnt", os.O_RDONLY), 0) == 0)
+for act in (read_key, uncover, bind_over, overlay, join):
+    attempt(lambda: within(USERS | MOUNTS, act))
+attempt(lambda: within(USERS | MOUNTS | PROCESSES, fresh_proc))
+attempt(lambda: within(MOUNTS, uncover))
+""",
+    "connect to the server's sockets": """
+import glob, socket
+for path in ("engine.sock", "guard.sock", "gateway.sock", *glob.glob(HOME + "/**/*.sock", recursive=True)):
+    attempt(lambda: socket.socket(socket.AF_UNIX).connect(os.path.join(HOME, path)))
+""",
 }
 
+HARMLESS = ("read the server's files", "gain rights in namespaces of its own")
+"""As root as well: these change nothing."""
+
 _HEAD = """
-import ctypes, os, resource, shutil, signal, subprocess, sys
+import ctypes, errno, os, resource, shutil, signal, struct, subprocess, sys
+PROCESS_VM_READV, KCMP, BPF, PERF_EVENT_OPEN, IOPRIO_SET = (
+    (270, 272, 280, 241, 30) if os.uname().machine == "aarch64" else (310, 312, 321, 298, 251)
+)
+PIDFD_SEND_SIGNAL, OPEN_TREE, FSOPEN, PIDFD_OPEN, PIDFD_GETFD = 424, 428, 430, 434, 438
 libc = ctypes.CDLL(None, use_errno=True)
 tried = 0
+def system(*given):
+    ctypes.set_errno(0)
+    return libc.syscall(*given)
 def check(reached):
     if not reached:
         raise PermissionError
@@ -228,11 +320,12 @@ async def test_attack_fails(kit: LocalKit, level: Sandbox, attack: str, tmp_path
         setuid.unlink()
 
 
-async def test_attacks_reach_their_aims_without_a_sandbox(kit: LocalKit) -> None:
+@pytest.mark.parametrize("attack", HARMLESS)
+async def test_attacks_reach_their_aims_without_a_sandbox(kit: LocalKit, attack: str) -> None:
     """The suite would notice a sandbox that does nothing."""
     (kit.home / "secret.key").write_text("the server's")
-    facts = f"HOME = {str(kit.home)!r}\n"
-    log = await said(kit, gang(kit, "attack", _HEAD + facts + ATTACKS["read the server's files"], Sandbox.NONE))
+    facts = f"HOME = {str(kit.home)!r}\nSERVER = {os.getpid()}\n"
+    log = await said(kit, gang(kit, "attack", _HEAD + facts + ATTACKS[attack], Sandbox.NONE))
     assert log.count("REACHED") >= 3
 
 

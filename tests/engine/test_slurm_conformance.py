@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from clusters.slurm import PrivateSlurm
 
-from shoal.engine.slurm.private import PrivateSlurm
 from tests.engine.conformance import EngineConformance
 from tests.engine.slurm_kit import SlurmKit, needs_slurm, slurm_kit
 

@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from clusters.slurm import PrivateSlurm
 
 from shoal.core import Fault, Unavailable
 from shoal.engine import EngineOptions, LaunchFailed, Phase, Refused
 from shoal.engine.local.processes import marked
 from shoal.engine.slurm import SlurmEngine, SlurmSettings, probe_cluster
 from shoal.engine.slurm.commands import Commands
-from shoal.engine.slurm.private import PrivateSlurm
 from shoal.engine.slurm.submission import Target
 from tests.engine.conformance import Fail, IgnoreTerm, RunForever, Succeed
 from tests.engine.local_kit import until_exists
@@ -56,6 +56,7 @@ async def test_a_job_cancelled_in_slurm_is_lost_and_says_so(kit: SlurmKit) -> No
     assert "cancelled in Slurm" in end.detail
 
 
+@pytest.mark.slow
 async def test_a_preempted_job_is_lost_and_says_so(kit: SlurmKit) -> None:
     await kit.engine.launch(kit.gang("a.1.run", IgnoreTerm(), ranks=4))
     await kit.in_effect("a.1.run")
@@ -97,6 +98,7 @@ async def test_a_job_that_slurm_would_start_again_ends_at_once(kit: SlurmKit) ->
     assert (await kit.engine.status("a.1.run")).phase is Phase.RUNNING  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 async def test_when_slurms_own_supervisor_is_killed_the_rank_dies_with_it(kit: SlurmKit) -> None:
     await kit.engine.launch(kit.gang("a.1.run", IgnoreTerm()))
     await kit.in_effect("a.1.run")
@@ -276,6 +278,7 @@ async def test_a_refused_job_says_why(kit: SlurmKit) -> None:
     assert failure.value.fault is Fault.USER
 
 
+@pytest.mark.slow
 async def test_an_exit_while_the_controller_is_away_is_seen(kit: SlurmKit, cluster: PrivateSlurm) -> None:
     await kit.engine.launch(kit.gang("a.1.run", Fail(3, after_s=0.5)))
     await _saved(cluster)

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from clusters.slurm import PrivateSlurm
 
 from shoal.engine import Phase
-from shoal.engine.slurm.private import PrivateSlurm
 from shoal.engine.slurm.submission import Target
 from tests.engine.slurm_kit import RankSpec, SlurmKit, needs_slurm, slurm_kit
 
@@ -59,6 +59,7 @@ async def test_ranks_on_two_nodes_meet_at_the_first(tmp_path: Path, delegate: bo
     assert told == [[["1", "2", "3"], 0, 2, 0], [[], 1, 2, 0], [[], 0, 2, 1], [[], 1, 2, 1]]
 
 
+@pytest.mark.slow
 async def test_pytorch_averages_gradients_over_two_nodes(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     with PrivateSlurm((1, 1)) as cluster:

@@ -146,6 +146,7 @@ def lives_of(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_speed_lifetime_and_total_time_are_drawn(app: typer.Typer, speeds: Path, tmp_path: Path) -> None:
     model, lives, page = tmp_path / "m.json", tmp_path / "l.json", tmp_path / "page.html"
     ask(app, "fit", "speed", speeds, "-o", model)
@@ -217,6 +218,20 @@ def test_wrong_models_are_told(app: typer.Typer, tmp_path: Path, text: str) -> N
         ("gang", "--alone", 1, "--tensors", 1, "--parameters", 1),
     ):  # fmt: skip
         assert "wrong.json" in ask(app, *words, "-m", path, code=2)
+
+
+@pytest.mark.parametrize(
+    "words", [("--work", "inf"), ("--every", "inf"), ("--restart", "inf"), ("--checkpoint", "nan")]
+)
+def test_times_of_a_training_are_finite(app: typer.Typer, tmp_path: Path, words: tuple[str, str]) -> None:
+    lives, model = tmp_path / "lives.csv", tmp_path / "lives.json"
+    lives.write_text("kind,region,lifetime_s,revoked\n" + "".join(f"k80,r,{3000 * n},1\n" for n in range(1, 13)))
+    ask(app, "fit", "lifetime", lives, "--out", model)
+    given = {"--work": "5", "--checkpoint": "5", "--restart": "10", "--every": "600", words[0]: words[1]}
+    said = ask(
+        app, "cluster", "-m", model, "-k", "k80", "-r", "r", *(one for pair in given.items() for one in pair), code=2
+    )
+    assert "finite, not" in said
 
 
 def test_a_start_up_is_fitted_to_launches_and_told_by_its_place(app: typer.Typer, tmp_path: Path) -> None:

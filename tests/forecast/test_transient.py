@@ -95,7 +95,12 @@ def test_servers_that_die_before_a_checkpoint_are_told() -> None:
         total_time(replace(TRAINING, every_s=36_000), Constant(60.0), "k80", "east")
 
 
+def test_work_that_is_too_long_to_simulate_is_told_apart_from_servers_that_die() -> None:
+    with pytest.raises(Invalid, match=r"10,000 replacements do 9\.78% of this work"):
+        total_time(replace(TRAINING, work_s=3.6e9), Constant(36_000.0), "k80", "east")
+
+
 @pytest.mark.parametrize("wrong", [{"work_s": 0}, {"every_s": 0}, {"checkpoint_s": -1}, {"restart_s": -1}])
 def test_negative_times_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(Invalid, match="positive"):
+    with pytest.raises(Invalid, match=r"positive|0 or more"):
         replace(TRAINING, **wrong)

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from shoal.core import PriorityClass
-from shoal.host.fs import LINUX, Kernel, start_time
-from shoal.host.hierarchies import serving, unified
-from shoal.host.members import Found, Process
+from shoal.host.linux.fs import LINUX, Kernel, start_time
+from shoal.host.linux.hierarchies import serving, unified
+from shoal.host.linux.members import Found, Process
 from shoal.host.types import Group
-from shoal.host.write_ahead_log import WriteAheadLog
+from shoal.host.undo.write_ahead_log import WriteAheadLog
 from tests.host.fake import FakeHost, Machine
 
 BATCH = Group("batch", PriorityClass.BEST_EFFORT)

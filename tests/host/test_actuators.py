@@ -24,10 +24,10 @@ from shoal.host.actuators import (
     Unhindered,
 )
 from shoal.host.actuators.bandwidth import ways
-from shoal.host.fs import Kernel
-from shoal.host.resctrl import Cache
+from shoal.host.linux.fs import Kernel
 from shoal.host.types import UNLIMITED, Setting
-from shoal.host.write_ahead_log import WriteAheadLog
+from shoal.host.undo.resctrl import Cache
+from shoal.host.undo.write_ahead_log import WriteAheadLog
 from tests.host.fake import AMD, CAPACITY, RESCTRL_AMD, RESCTRL_INTEL, RESCTRL_MBPS, FakeHost, Machine
 from tests.host.kit import BATCH, OTHER, SERVICE, found, write_ahead_log
 

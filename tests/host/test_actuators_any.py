@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from shoal.core import PriorityClass
 from shoal.host import actuators
 from shoal.host.actuators import Unhindered
-from shoal.host.members import Members, Membership
+from shoal.host.linux.members import Members, Membership
 from shoal.host.types import Group, Setting
-from shoal.host.write_ahead_log import play_back
+from shoal.host.undo.write_ahead_log import play_back
 from tests.host.fake import AMD, RESCTRL_AMD, RESCTRL_INTEL, FakeHost, FakeProcess, Machine
 from tests.host.kit import write_ahead_log
 

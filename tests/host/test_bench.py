@@ -14,7 +14,7 @@ from shoal.host.bench.neighbour import counter
 from shoal.host.bench.pipeline import BATCH, CHANNELS, CROP, FEATURES, STAGES, Pipeline
 from shoal.host.bench.rig import Phase, Rig, Window, told_twice
 from shoal.host.bench.trial import compare, settled_s
-from shoal.host.native import MemoryKernel
+from shoal.host.linux.native import MemoryKernel
 from shoal.ring import Unit
 
 ALONE_S = 1e-3

@@ -20,9 +20,9 @@ from shoal.host.guard.affinity import CpuAffinity
 from shoal.host.guard.config import parse_config
 from shoal.host.guard.live import LiveHost
 from shoal.host.guard.loop import Loop
+from shoal.host.linux.topology import Topology
 from shoal.host.policy import make_policy
 from shoal.host.policy.exclusive import exclusive_sets
-from shoal.host.topology import Topology
 from shoal.host.types import Control, Domain, DomainState, Group, GroupState, Plan, Setting, Snapshot
 
 BUSY = "import time\nwhile True: time.sleep(0.01)"

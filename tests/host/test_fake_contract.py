@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from shoal.core import ShoalError
-from shoal.host import cpus
-from shoal.host.fs import LINUX, Kernel, start_time, threads
-from shoal.host.hierarchies import hierarchies, serving
-from shoal.host.resctrl import Resctrl
+from shoal.host.linux import cpus
+from shoal.host.linux.fs import LINUX, Kernel, start_time, threads
+from shoal.host.linux.hierarchies import hierarchies, serving
+from shoal.host.undo.resctrl import Resctrl
 from tests.host.fake import RESCTRL_AMD, RESCTRL_INTEL, RESCTRL_MBPS, FakeHost, Machine
 from tests.host.fake.resctrl import ResctrlSpec
 from tests.host.kit import FakeKit, RealKit

@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 
 from shoal.core import Invalid
-from shoal.host import topology
 from shoal.host.guard.config import FollowedConfig, GroupConfig, GuardConfig, parse_config, read_config
 from shoal.host.guard.follow import FollowedFile, Following
 from shoal.host.guard.live import RECHECK_S, LiveHost, TopologyWatch
 from shoal.host.guard.loop import Applied
 from shoal.host.guard.reporting import CpuTime, Reporting, fetch
-from shoal.host.members import Found, Process
+from shoal.host.linux import topology
+from shoal.host.linux.members import Found, Process
+from shoal.host.linux.topology import Topology
 from shoal.host.sensors import Key, Quantity, Scope, StepTimes
-from shoal.host.topology import Topology
 from shoal.host.types import Domain, Missing, Plan, Setting, Snapshot
 from shoal.ring import Ring
 

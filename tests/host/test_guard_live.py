@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from shoal.core import LeaseLost
-from shoal.host.fs import LINUX, children
 from shoal.host.guard.config import MECHANISMS, parse_config
 from shoal.host.guard.journal import read_journal
 from shoal.host.guard.live import LiveHost
-from shoal.host.hierarchies import serving
+from shoal.host.linux.fs import LINUX, children
+from shoal.host.linux.hierarchies import serving
 from shoal.host.types import Control, Plan, Setting
 
 BUSY = "while True: pass"
@@ -67,7 +67,7 @@ def stopped_or_zombie(pid: int) -> bool:
 def watchdog() -> int:
     """The pid of the only one that this process has started."""
     mine = children(LINUX, os.getpid(), threading.get_native_id())
-    (found,) = [pid for pid in mine if b"shoal.host.watchdog" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    (found,) = [pid for pid in mine if b"shoal.host.undo.watchdog" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     return found
 
 

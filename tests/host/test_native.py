@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.host.native import ABI, LatencyProbe, Memory, MemoryKernel, Native, capability, load, pinned
+from shoal.host.linux.native import ABI, LatencyProbe, Memory, MemoryKernel, Native, capability, load, pinned
 from shoal.host.types import Missing
 
 CHUNK = 256 << 10

@@ -18,9 +18,9 @@ from hypothesis import strategies as some
 
 from shoal.core import Conflict, PriorityClass, Unavailable
 from shoal.host.actuators.pace import Pace
-from shoal.host.members import Found, Process
-from shoal.host.native import DIRECTORY
-from shoal.host.pacer import LOST_NS, PERIOD_NS, Pacer, State, calibrate, window
+from shoal.host.linux.members import Found, Process
+from shoal.host.linux.native import DIRECTORY
+from shoal.host.linux.pacer import LOST_NS, PERIOD_NS, Pacer, State, calibrate, window
 from shoal.host.types import Control, Group, Setting
 
 CPU = max(os.sched_getaffinity(0))
@@ -29,7 +29,7 @@ OTHER = Group("other", PriorityClass.BEST_EFFORT)
 SPINNER = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\nwhile True: pass"
 PARENT = """
 import sys, time
-from shoal.host.pacer import Pacer, window
+from shoal.host.linux.pacer import Pacer, window
 pacer = Pacer(lease_s=60)
 pacer.set({int(sys.argv[1]): window(0.5)})
 print(pacer.pid, flush=True)

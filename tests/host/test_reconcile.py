@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.core import PriorityClass
-from shoal.host import actuators, cpus
+from shoal.host import actuators
 from shoal.host.actuators import InForce, Prefetchers, Reconciler, Unhindered
-from shoal.host.members import Members, Membership
+from shoal.host.linux import cpus
+from shoal.host.linux.members import Members, Membership
 from shoal.host.types import Group, Setting
 from tests.host.fake import RESCTRL_INTEL, FakeHost, FakeProcess, Machine
 from tests.host.fake.cgroups import Group as Cgroup

@@ -11,13 +11,13 @@ import pytest
 from shoal.core import Capability, Invalid, PriorityClass, Unavailable
 from shoal.host import actuators, sensors
 from shoal.host.actuators import ActuatorChain, Unhindered
-from shoal.host.fs import LINUX, owners_of
 from shoal.host.guard.loop import aged
-from shoal.host.members import FOLLOW_S, SCAN_S, UNBORN_S, Found, Members, Membership
-from shoal.host.sense import Sensed, Senses
+from shoal.host.linux.fs import LINUX, owners_of
+from shoal.host.linux.members import FOLLOW_S, SCAN_S, UNBORN_S, Found, Members, Membership
 from shoal.host.sensors import Key, Quantity, Scope
+from shoal.host.sensors.senses import Sensed, Senses
 from shoal.host.types import UNLIMITED, Control, Group, Missing, Reading, Setting
-from shoal.host.write_ahead_log import WriteAheadLog
+from shoal.host.undo.write_ahead_log import WriteAheadLog
 from shoal.ring import Ring
 from tests.host.fake import CAPACITY, RESCTRL_INTEL, FakeHost, Machine
 from tests.host.kit import BATCH, OTHER, SERVICE, RealKit, until, write_ahead_log

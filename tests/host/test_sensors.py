@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.host.fs import LINUX
-from shoal.host.members import Found
-from shoal.host.perf import Counts, parse_terms, scatter
+from shoal.host.linux.fs import LINUX
+from shoal.host.linux.members import Found
+from shoal.host.linux.perf import Counts, parse_terms, scatter
 from shoal.host.sensors import (
     CpuClocks,
     MemoryLatency,

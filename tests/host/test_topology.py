@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.host import cpus
-from shoal.host.topology import Topology, check, decided, detect, here, same_domain
+from shoal.host.linux import cpus
+from shoal.host.linux.topology import Topology, check, decided, detect, here, same_domain
 from shoal.host.types import Missing
 
 Groups = Mapping[int, Iterable[int]]

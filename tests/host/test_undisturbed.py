@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.host.sensors.undisturbed import Undisturbed
 from shoal.host.types import Missing
-from shoal.host.undisturbed import Undisturbed
 
 
 def test_nothing_is_known_before_a_moment_without_best_effort_work() -> None:

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from shoal.core import Conflict, LeaseLost
 from shoal.host.actuators import Affinity, Binder, CgroupFreeze, CoreCount, Cpuset, Quota, StopSignal, Unhindered
-from shoal.host.fs import LINUX, start_time
+from shoal.host.linux.fs import LINUX, start_time
 from shoal.host.types import Domain, Setting
-from shoal.host.watchdog import Watchdog
-from shoal.host.write_ahead_log import WriteAheadLog, play_back
+from shoal.host.undo.watchdog import Watchdog
+from shoal.host.undo.write_ahead_log import WriteAheadLog, play_back
 from tests.host.fake import FakeHost, Machine
 from tests.host.kit import BATCH, RealKit, found, until, write_ahead_log
 
@@ -248,12 +248,12 @@ _GUARD = """
 import sys, time
 from pathlib import Path
 from shoal.host.actuators import Affinity, Binder, CgroupFreeze, CoreCount, Cpuset, Quota, StopSignal, Unhindered
-from shoal.host.fs import LINUX, start_time
-from shoal.host.members import Found, Process
+from shoal.host.linux.fs import LINUX, start_time
+from shoal.host.linux.members import Found, Process
 from shoal.host.types import Domain, Group, Setting
 from shoal.core import PriorityClass
-from shoal.host.write_ahead_log import WriteAheadLog
-from shoal.host.watchdog import Watchdog
+from shoal.host.undo.write_ahead_log import WriteAheadLog
+from shoal.host.undo.watchdog import Watchdog
 path, pid, lease_s = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 wal = WriteAheadLog(path)
 watchdog = Watchdog(wal, lease_s=lease_s)

@@ -56,9 +56,9 @@ def test_speeds_that_are_no_positive_numbers(trace: Path, tmp_path: Path, speed:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--work", "inf", "--deadline", "9"], "work_s must be positive and finite"),
-        (["--deadline", "inf"], "deadline_s must be positive and finite"),
-        (["--deadline", "9", "--launch", "inf"], "launch_s must be 0 or more and finite"),
+        (["--work", "inf", "--deadline", "9"], "work must be positive and finite"),
+        (["--deadline", "inf"], "deadline must be positive and finite"),
+        (["--deadline", "9", "--launch", "inf"], "launch must be 0 or more and finite"),
         (["--deadline", "9", "--start", "inf"], "no time"),
         (["--deadline", "9", "--tick", "inf"], "a tick must be positive"),
         (["--deadline", "9", "--on-demand", "0"], "a price must be positive"),

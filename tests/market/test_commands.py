@@ -42,6 +42,16 @@ def test_the_published_table() -> None:
     assert round(dynamic["ratio"], 2) == 3.53
 
 
+def test_the_published_table_reads_speeds_beside_others_too(tmp_path: Path) -> None:
+    speeds = json.loads((DATA.parent / "speeds.json").read_text())
+    beside = {kind: {model: {"null": one} for model, one in by.items()} for kind, by in speeds.items()}
+    (path := tmp_path / "beside.json").write_text(json.dumps(beside))
+    [first, second] = [
+        call("published", DATA, "--speeds", one, "--json") for one in (DATA.parent / "speeds.json", path)
+    ]
+    assert first == second
+
+
 def test_simulate_compare_plan_and_explain(traces: Path) -> None:
     page = traces / "page.html"
     words = [traces, *JOB, "--spot-price", 1]
@@ -66,6 +76,7 @@ def test_simulate_compare_plan_and_explain(traces: Path) -> None:
     assert why[0]["text"]
 
 
+@pytest.mark.slow
 def test_a_plan_knows_the_whole_history(tmp_path: Path) -> None:
     expected = {}
     for zone, counts in (("us-east-1a", [1] * 400), ("us-east-1c", [int(t % 8 > 3) for t in range(400)])):
@@ -100,6 +111,36 @@ def test_launches_fail_and_speeds_differ(traces: Path) -> None:
     kept = json.loads(call(*words, "--state-gb", 100))
     assert kept["storage_usd"] == pytest.approx(2.3 * kept["finish_h"] / 730)
     assert "launches that failed" in call(*words[:-1])
+
+
+def test_instances_of_several_accelerators(tmp_path: Path) -> None:
+    for number, count in ((1, 8), (8, 8)):
+        name = f"availability_1-node_aws-02-15-2023_us-east-1a_v100_{number}.json"
+        (tmp_path / name).write_text(json.dumps({"metadata": {"gap_seconds": 600}, "data": [0] * 30 + [count] * 120}))
+    eight = tmp_path / "availability_1-node_aws-02-15-2023_us-east-1a_v100_8.json"
+    words = ["--work", 4, "--deadline", 5, "--start", 0, "--json"]
+    row = json.loads(call("simulate", eight, "--on-demand", 3, "--spot-price", 1, *words, "-p", "cheapest"))
+    assert [move["offer"] for move in row["moves"]] == ["aws/us-east-1/v100-x8/on-demand"]
+    assert row["usd"] == pytest.approx(25 / 6 * 24)  # a launch, and four hours of eight accelerators
+    catalogue = tmp_path / "aws" / "vms.csv"
+    catalogue.parent.mkdir()
+    catalogue.write_text(
+        "InstanceType,AcceleratorName,AcceleratorCount,Price,SpotPrice,Region,AvailabilityZone\n"
+        "p3.2xlarge,V100,1,3.06,0.9,us-east-1,us-east-1a\np3.16xlarge,V100,8,24,7,us-east-1,us-east-1a\n"
+    )
+    speeds = tmp_path / "speeds.txt"
+    speeds.write_text('{"v100": 1, "v100:8": 4}')
+    given = [tmp_path, catalogue, *words, "--speeds", speeds]
+    row = json.loads(call("simulate", *given, "-p", "greedy"))
+    assert {move["offer"] for move in row["moves"]} <= {
+        None, "aws/us-east-1a/p3.2xlarge", "aws/us-east-1a/p3.16xlarge", "aws/us-east-1a/p3.16xlarge/on-demand"
+    }  # fmt: skip
+    assert row["moves"][0]["offer"] is None  # the trace of the catalogue's spot instances says that there are none
+    planned = json.loads(call("plan", tmp_path, catalogue, "--work", 8, "--deadline", 20, "--speeds", speeds, "--json"))
+    assert planned["offer"] == "aws/us-east-1a/p3.2xlarge"
+    assert planned["replayed"]["all_on_demand_usd"] == pytest.approx(3.06 * 49 / 6)
+    assert "give --on-demand" in call("plan", eight, "--work", 4, "--deadline", 5, "--spot-price", 1, code=2)
+    assert "speeds of v100, v100:8 are not given" in call("plan", tmp_path, catalogue, "--work", 4, "--deadline", 6)
 
 
 def test_tariffs_say_what_was_not_verified() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -14,13 +15,14 @@ from hypothesis import strategies as st
 from shoal.core import Invalid, Reason
 from shoal.market.history import Availability, History, Offer, Track
 from shoal.market.optimum import optimum
-from shoal.market.policy.baselines import Ross
+from shoal.market.policy.baselines import Greedy, Ross
 from shoal.market.policy.beliefs import COUNT, Rates, age_of, learn
 from shoal.market.policy.coarse import CoarsePlan, plan_for
+from shoal.market.policy.fallback import choose
 from shoal.market.policy.markov import Markov, prior_of
 from shoal.market.policy.names import NAMES, policy_named
 from shoal.market.policy.plan import Plan, Terms, transitions
-from shoal.market.policy.view import Decision, dearer, safe
+from shoal.market.policy.view import Decision, View, dearer, safe
 from shoal.market.simulate import simulate, view_at
 from shoal.market.ticks import Job, Market, cut
 from tests.market.made import CHOICES, Anything, market_of, markets, refusing
@@ -151,12 +153,12 @@ def test_others_count_for_less_than_what_was_seen_here() -> None:
 def test_a_plan_costs_what_a_sure_market_costs() -> None:
     always = Rates(np.full((2, COUNT), 1e9), np.zeros((2, COUNT)))
     plan = Plan(Terms((1.0, 3.0), (1.0, 1.0), (0.0, 0.0), 1, 0.0), always, 10.0, 30, 600.0)
-    costs = plan.choices(30, 2 * COUNT - 1, 0, 10.0, (1.0, 3.0))
+    costs = plan.choices(30, 2 * COUNT - 1, 0, 0, 10.0, (1.0, 3.0))
     assert costs[1] == pytest.approx(11.0, abs=0.05)  # a launch and ten ticks
     assert costs[2] > costs[1]
-    away = plan.choices(12, COUNT - 1, 0, 10.0, (1.0, 3.0))
+    away = plan.choices(12, COUNT - 1, 0, 0, 10.0, (1.0, 3.0))
     assert np.isinf(away[1])
-    assert away.argmin() == 2
+    assert away[2] == pytest.approx(away.min())
 
 
 COMMON = Rates(np.full((2, COUNT), 50.0), np.array([[5.0, 3.0, 2.0, 1.0, 0.5]] * 2))
@@ -189,6 +191,80 @@ def test_a_plan_of_months_is_small_and_says_how_exact_it_is() -> None:
     assert decision.offer == 0
     assert "planned in steps of" in decision.reason.text
     assert decision.reason.facts["error"] == pytest.approx(plan.error, rel=0.5)
+
+
+@pytest.mark.parametrize(("launch", "lost", "deadline"), [(0, 0.0, 13), (1, 0.0, 14), (3, 1.0, 16), (5, 0.0, 20)])
+def test_a_plan_expects_what_the_safety_net_leaves(launch: int, lost: float, deadline: int) -> None:
+    """Against a recursion over views that asks `safe` itself, where capacity has no memory."""
+    comes, goes, work = 0.4, 0.2, 9.0
+    market = market_of([[True]] * deadline, work=work, launch=launch, lost=lost, deadline=deadline)
+
+    @cache
+    def least(left: int, work: float, running: int | None, launching: int, there: bool) -> float:
+        if work <= 0:
+            return 0.0
+        if running == 0 and not there:
+            work, running = (min(market.work, work + lost) if launching == 0 else work), None
+        view = replace(view_at(market, deadline - left, work, running, launching, 0), up=np.array([there, True]))
+        chance = {True: 1 - goes if there else comes}
+        chance[False] = 1 - chance[True]
+        costs = []
+        for chosen in (None, 0, 1) if left else ():
+            if safe(view, Decision(chosen, Reason("x", "x"))).offer != chosen or (chosen == 0 and not there):
+                continue
+            to_come, after, paid = (launching if chosen == running else launch), work, 0.0
+            if chosen is not None:
+                paid = float(market.usd[0, chosen]) * (1.0 if to_come else min(1.0, work))
+                after = work if to_come else work - 1
+            costs.append(
+                paid + sum(p * least(left - 1, after, chosen, max(0, to_come - 1), t) for t, p in chance.items())
+            )
+        return min(costs, default=1e6)
+
+    rates = Rates(np.full((2, COUNT), 1e9), np.array([[comes * 1e9] * COUNT, [goes * 1e9] * COUNT]))
+    terms = Terms((1.0, 3.0), (1.0, 1.0), (0.0, 0.0), launch, lost, most=work)
+    expected = Plan(terms, rates, work, deadline, 600.0).expected(deadline, work)
+    exact = np.repeat([least(deadline, work, None, 0, there) for there in (False, True)], COUNT)
+    # A job that leaves an offer on demand during its launch is charged the rest of the launch.
+    assert expected == pytest.approx(exact, rel=1e-6 if launch < 2 else 0.01)
+
+
+def test_another_policy_takes_over_where_replays_say_so() -> None:
+    class Late:
+        def decide(self, view: View) -> Decision:
+            return Decision(0 if view.tick % 60 >= 40 or view.running == 0 else None, Reason("late", "knows the hour"))
+
+    hours = [[tick % 60 >= 40 or tick % 5 == 0] for tick in range(60)]
+    long = market_of(hours, work=8, launch=8, deadline=60)
+    found = choose(long, [long], baselines={"late": Late})
+    assert found.name == "late"
+    assert found.usd["late"] < found.usd["markov"]
+    decision = found.policy(None).decide(view_at(long, 40, 8.0, None, 0, 0))
+    assert (decision.offer, decision.reason.code) == (0, "late")
+    assert "in replays" in decision.reason.text
+    assert choose(replace(long, launch=1), [long], baselines={"late": Late}).name == "markov"
+    assert choose(long, [market_of(hours[:30], work=8, launch=8)], baselines={"late": Late}).name == "markov"
+    worse = choose(long, [long], baselines={"greedy": Greedy})
+    assert isinstance(worse.policy(None), Markov) == (worse.name == "markov")
+
+
+def test_of_offers_on_demand_the_job_has_the_cheapest_that_ends_in_time() -> None:
+    base = market_of([[False, False]] * 40, work=20)
+    offers = (*base.offers, replace(base.offers[-1], instance="v100-x8", accelerators=8))
+    usd = np.concatenate([base.usd, np.full((40, 1), 24.0)], axis=1)
+    market = replace(
+        base, offers=offers, usd=usd, up=np.concatenate([base.up, np.ones((40, 1), bool)], axis=1),
+        speed=np.array([1.0, 1.0, 1.0, 6.0]), launch_usd=np.zeros(4),
+    )  # fmt: skip
+    assert market.fallback == 3
+    never = prior_of([market_of([[False]] * 500, work=5)])
+    assert Markov(never).decide(view_at(market, 0, 20.0, None, 0, 0)).offer in (None, 2)
+    outcome = simulate(market, Markov(never))
+    assert outcome.met
+    assert outcome.usd == pytest.approx(63.0)
+    tight = simulate(market.window(0, 12), Markov(never))
+    assert tight.met
+    assert 3 in {step.offer for step in tight.steps}
 
 
 def test_of_equal_costs_the_job_works() -> None:

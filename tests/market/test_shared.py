@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from market.budget import Task, simulate_shared
 
 from shoal.core import Invalid
 from shoal.market.policy.names import policy_named
 from shoal.market.policy.view import Policy
-from shoal.market.shared import Task, simulate_shared
 from shoal.market.simulate import simulate
 from shoal.market.ticks import Market
 from tests.market.made import CHOICES, Anything, market_of, refusing

@@ -26,7 +26,7 @@ import numpy as np
 import uvloop
 from numpy.typing import NDArray
 
-from shoal.measure.alarm import Alarm
+from shoal.measure.load.alarm import Alarm
 
 SIZES = {"FP32": 4, "INT64": 8, "UINT8": 1}
 

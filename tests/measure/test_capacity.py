@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from scipy.stats import binomtest
 
 from shoal.core import Invalid
-from shoal.measure.capacity import Effort, Goal, Judge, Trial, Verdict, find_capacity, in_chunks, ramp
+from shoal.measure.search.capacity import Effort, Goal, Judge, Trial, Verdict, find_capacity, in_chunks, ramp
 from shoal.measure.types import Floats
 from tests.measure.servers import queue_probe
 

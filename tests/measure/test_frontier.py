@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from shoal.cli.serving import scheduled
 from shoal.core import Invalid, Money
-from shoal.measure.frontier import Frontier, NoCapacity, find_frontier
-from shoal.measure.judge import Effort, Goal, Judge, Verdict
-from shoal.measure.monotone import Region
-from shoal.measure.profiles import Demand, ExecutionTime, ModelProfile, ServerType
-from shoal.measure.simulated import SimulatedServer
+from shoal.measure.planning.profiles import Demand, ExecutionTime, ModelProfile, ServerType
+from shoal.measure.planning.simulated import SimulatedServer
+from shoal.measure.search.frontier import Frontier, NoCapacity, find_frontier
+from shoal.measure.search.judge import Effort, Goal, Judge, Verdict
+from shoal.measure.search.monotone import Region
 from shoal.measure.statistics import Estimate
 from shoal.measure.types import Floats
 
@@ -197,6 +197,7 @@ def test_searches_come_out_the_same_again() -> None:
     assert first.as_json() == again.as_json()
 
 
+@pytest.mark.slow
 def test_a_simulated_server_has_the_front_of_its_queue() -> None:
     """Two like models on one slot: only the sum of their rates counts, so the Pareto front is the straight line."""
     same = ExecutionTime.constant(0.01)

@@ -156,6 +156,7 @@ def test_interference_of_a_real_server(url: str, tmp_path: Path) -> None:
     assert "Interference" in (tmp_path / "i.html").read_text()
 
 
+@pytest.mark.slow
 def test_comparison_of_real_servers() -> None:
     # So far apart that what else the machine does cannot turn them round; each request has a worker of its own.
     with running_server(Fake(models={"a": 1.0, "b": 0.001}, workers=100)) as url:

@@ -14,13 +14,13 @@ import pytest
 
 from shoal.base.arrivals import constant, poisson
 from shoal.core import Invalid, NotFound, Unavailable
-from shoal.measure.alarm import Alarm
-from shoal.measure.capacity import Goal
 from shoal.measure.coldstart import cold_starts
-from shoal.measure.generator import ClosedLoad, OpenLoad, Settings, drive, run, run_load
 from shoal.measure.live import measure_capacity
-from shoal.measure.oip import Client
+from shoal.measure.load.alarm import Alarm
+from shoal.measure.load.generator import ClosedLoad, OpenLoad, Settings, drive, run, run_load
+from shoal.measure.load.oip import Client
 from shoal.measure.progress import Progress, bar, silent
+from shoal.measure.search.capacity import Goal
 from shoal.measure.types import Floats, LoadResult, Target
 from tests.measure.servers import Fake, running_server
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from shoal.cli.serving import scheduled
 from shoal.core import Invalid, Money
 from shoal.measure.interference import Interference, measure_interference
-from shoal.measure.profiles import Demand, ExecutionTime, ModelProfile, ServerType
-from shoal.measure.simulated import SimulatedServer
+from shoal.measure.planning.profiles import Demand, ExecutionTime, ModelProfile, ServerType
+from shoal.measure.planning.simulated import SimulatedServer
 from shoal.measure.statistics import geometric_mean
 from shoal.measure.types import LoadResult
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from shoal.core import Invalid
-from shoal.measure.capacity import Effort, Goal, Trial
-from shoal.measure.generator import Settings
 from shoal.measure.live import measure_capacity
+from shoal.measure.load.generator import Settings
+from shoal.measure.search.capacity import Effort, Goal, Trial
 from shoal.measure.types import Target
 from tests.measure.servers import Fake, running_server
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.core import Money
-from shoal.measure.packing import Bin, Members, Oracle, Packing, squishy
-from shoal.measure.partition import least_cost, pack
-from shoal.measure.profiles import Demand, ExecutionTime, ModelProfile, ServerType
-from shoal.measure.queueing import Queueing
+from shoal.measure.planning.packing import Bin, Members, Oracle, Packing, squishy
+from shoal.measure.planning.partition import least_cost, pack
+from shoal.measure.planning.profiles import Demand, ExecutionTime, ModelProfile, ServerType
+from shoal.measure.planning.queueing import Queueing
 
 GIB = 2**30
 SMALL = ServerType("small", Money.usd("0.50"), 1, 8 * GIB)

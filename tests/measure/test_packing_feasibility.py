@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from shoal.cli.serving import scheduled
 from shoal.core import Invalid, Money
-from shoal.measure.dutycycle import DutyCycle
-from shoal.measure.feasibility import Feasibility, limited, simulate
-from shoal.measure.judge import Effort
-from shoal.measure.plan_check import Confirmed, Simulated
-from shoal.measure.profiles import Demand, ExecutionTime, ModelProfile, ServerType
-from shoal.measure.queueing import Queueing
-from shoal.measure.simulated import Serve, SimulatedServer
+from shoal.measure.baselines.dutycycle import DutyCycle
+from shoal.measure.planning.feasibility import Feasibility, limited, simulate
+from shoal.measure.planning.plan_check import Confirmed, Simulated
+from shoal.measure.planning.profiles import Demand, ExecutionTime, ModelProfile, ServerType
+from shoal.measure.planning.queueing import Queueing
+from shoal.measure.planning.simulated import Serve, SimulatedServer
+from shoal.measure.search.judge import Effort
 from shoal.serve.scheduling import SCHEDULERS
 
 GIB = 2**30

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from shoal.cli.serving import scheduled
 from shoal.core import Invalid, Money, Reason
-from shoal.measure.dutycycle import DutyCycle
-from shoal.measure.feasibility import Fit
-from shoal.measure.planner import Plan, plan
-from shoal.measure.profiles import Demand, ExecutionTime, ModelProfile, ServerType
-from shoal.measure.queueing import Queueing
+from shoal.measure.baselines.dutycycle import DutyCycle
+from shoal.measure.planning.feasibility import Fit
+from shoal.measure.planning.planner import Plan, plan
+from shoal.measure.planning.profiles import Demand, ExecutionTime, ModelProfile, ServerType
+from shoal.measure.planning.queueing import Queueing
 
 GIB = 2**30
 planned = partial(plan, serve=scheduled())

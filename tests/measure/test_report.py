@@ -17,12 +17,12 @@ from shoal.core import Invalid, ManualClock, Money
 from shoal.measure import report
 from shoal.measure.comparison import compare
 from shoal.measure.cost import mix_cost
-from shoal.measure.frontier import find_frontier
 from shoal.measure.interference import measure_interference
-from shoal.measure.judge import Effort, Goal
-from shoal.measure.planner import plan
-from shoal.measure.profiles import Demand, ExecutionTime, ModelProfile, ServerType
-from shoal.measure.simulated import SimulatedServer
+from shoal.measure.planning.planner import plan
+from shoal.measure.planning.profiles import Demand, ExecutionTime, ModelProfile, ServerType
+from shoal.measure.planning.simulated import SimulatedServer
+from shoal.measure.search.frontier import find_frontier
+from shoal.measure.search.judge import Effort, Goal
 from shoal.measure.types import LoadResult
 
 EVIL = '</title><script>alert("1")</script>&\''

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.core import Invalid, NotFound
-from shoal.measure.traces import Trace, parse_trace, read_trace
+from shoal.measure.load.traces import Trace, parse_trace, read_trace
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens\r
 2023-11-16 18:17:03.9799600,4808,10\r

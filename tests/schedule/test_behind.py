@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,7 @@ def test_what_is_fair_is_what_max_min_says_of_these_jobs_and_is_asked_anew_only_
     )
 
 
+@pytest.mark.slow
 def test_the_last_jobs_of_a_load_end_about_as_early_as_by_max_min() -> None:
     """The 99th percentile was 1.035 times as late: two long jobs ran on slower types for the sake of gangs."""
     table, pools = example_throughputs(), [Pool("v100", 8), Pool("p100", 16), Pool("k80", 24)]
@@ -229,3 +231,28 @@ def test_under_overload_no_job_falls_far_behind_max_min(elastic: bool, seed: int
         patch.setattr("shoal.schedule.simulate.engine.decide_round", watched)
         simulate(overloaded(seed, elastic=elastic), run)
     assert worst <= 2.0 * time_slice_s(run.settings) + (resize_s(run.settings) if elastic else 0.0)
+
+
+def test_a_choice_of_whole_jobs_stands_until_jobs_come_or_become_late() -> None:
+    pools, given = (Pool("a", 1),), {"work_left": [4e4, 5e4], "arrived": [0.0, 1.0]}
+    ask = partial(decide, "blend", whole=True, bounded=True)
+    first = ask(Problem.columnar(pools, [[1.0], [1.0]], now=10.0, **given))
+    assert first.share[:, 0].tolist() == [1.0, 0.0]
+    given["work_left"] = [4.5e4, 4e4]  # the second is now the shorter one, and none is late
+    later = Problem.columnar(pools, [[1.0], [1.0]], now=20.0, **given)
+    assert ask(later, previous=first).share.tolist() == first.share.tolist()
+    assert ask(later, previous=first).problem is later
+    assert ask(later).share[:, 0].tolist() == [0.0, 1.0]
+    late = Problem.columnar(pools, [[1.0], [1.0]], now=9e5, isolated_s=[0.0, 0.0], ran_s=[0.0, 0.0], **given)
+    assert len(ask(late, previous=first).facts["late"]) == 2
+
+
+def test_most_jobs_that_came_at_once_are_shared_out_by_max_min() -> None:
+    rate, given = [[1.0], [1.0], [1.0]], {"work_left": [1e3, 1e5, 1e5], "now": 50.0}
+    batch = Problem.columnar((Pool("a", 1),), rate, arrived=[5.0, 5.0, 9.0], **given)
+    found = decide("blend", batch, whole=True, bounded=True)
+    assert found.share == pytest.approx(decide("max-min", batch).share)
+    assert found.fair is not None
+    assert found.problem is batch
+    apart = Problem.columnar((Pool("a", 1),), rate, arrived=[5.0, 7.0, 9.0], **given)
+    assert decide("blend", apart, whole=True, bounded=True).share[:, 0].tolist() == [1.0, 0.0, 0.0]

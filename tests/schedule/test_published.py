@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,20 @@ from shoal.schedule.baselines.gavel import GavelRounds, GavelSettings
 from shoal.schedule.simulate import Faults, cluster_of, run_of, simulate
 from shoal.schedule.workloads import PriceChange, gavel_jobs
 from tests.schedule.kit import cluster, gavel_table, throughputs, workload
+
+LIVE = """
+import sys
+import shoal.schedule.live.extension, shoal.schedule.live.plan
+from shoal.schedule import Pool, Problem, decide
+decide("max-min", Problem.columnar((Pool("a", 2),), [[1.0], [1.0]], ids=["x", "y"]))
+print([name for name in sys.modules if name.startswith("shoal.schedule.baselines")])
+"""
+
+
+def test_what_runs_in_a_server_loads_no_baseline() -> None:
+    done = subprocess.run([sys.executable, "-c", LIVE], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
 
 POOLS = (Pool("a", 2), Pool("b", 2))
 GAVEL, PUBLISHED = GavelSettings(), GavelSettings(published=True)

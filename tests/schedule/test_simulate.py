@@ -141,6 +141,7 @@ class TestAccounting:
 
 
 @pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.slow
 def test_every_policy_finishes_every_job(name: str) -> None:
     table = gavel_table()
     work = gavel_jobs(table, count=25, per_hour=6.0, seed=1, gangs=name not in ("allox",))
@@ -186,6 +187,7 @@ def test_nothing_is_lost_whatever_happens(
     assert_sound(simulate(cluster_of(work, POOLS, table), run))
 
 
+@pytest.mark.slow
 def test_a_seed_gives_one_result_and_wall_time_has_no_say() -> None:
     table = gavel_table()
     made = cluster_of(_without_large(gavel_jobs(table, count=10, per_hour=5.0, gangs=True)), POOLS, table)

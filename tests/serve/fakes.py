@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from shoal.inference.errors import BadModel
+from shoal.inference.tensors import check_request, to_array, to_tensor
+from shoal.inference.types import DataType, InferRequest, InferResponse, ModelMetadata, TensorSpec
 from shoal.serve.contract import ModelState, VersionStatus
-from shoal.serve.errors import BadModel, DeadlineMissed, NotReady, UnknownModel
+from shoal.serve.errors import DeadlineMissed, NotReady, UnknownModel
 from shoal.serve.gateway.stats import Stats, Total
-from shoal.serve.tensors import check_request, to_array, to_tensor
-from shoal.serve.types import DataType, InferRequest, InferResponse, ModelMetadata, TensorSpec
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 

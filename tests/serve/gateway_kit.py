@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,9 @@ import numpy as np
 import uvloop
 
 from shoal.core import Reason, ShoalError, token_digest
-from shoal.serve.client import InferenceClient
+from shoal.inference.errors import BadModel
+from shoal.inference.opening import LoadReport, WarmupRuns
+from shoal.inference.types import InferRequest, InferResponse, ModelMetadata, ModelSpec, TensorSpec
 from shoal.serve.contract import (
     Address,
     Deployment,
@@ -30,15 +33,15 @@ from shoal.serve.contract import (
     read_status,
     write_config,
 )
-from shoal.serve.errors import BadModel, ReplicaLost
+from shoal.serve.errors import ReplicaLost
 from shoal.serve.gateway.core import Gateway
-from shoal.serve.gateway.execution import Execution
 from shoal.serve.gateway.meter import Meter
-from shoal.serve.gateway.spawner import ReplicaProcess, SpawnedReplica
+from shoal.serve.gateway.replicas.execution import Execution
+from shoal.serve.gateway.replicas.spawner import ReplicaProcess, SpawnedReplica
 from shoal.serve.gateway.standalone import Standalone
 from shoal.serve.replica.messages import Times
-from shoal.serve.runtimes.open import LoadReport, WarmupRuns
-from shoal.serve.types import InferRequest, InferResponse, ModelMetadata, ModelSpec, ServiceSpec, TensorSpec
+from shoal.serve.types import ServiceSpec
+from tests.serve.client import InferenceClient
 from tests.serve.models import FLOATS, ROOT, floats
 
 T = TypeVar("T")
@@ -84,7 +87,11 @@ def report_of(spec: ModelSpec, resident_bytes: int = 0, load_s: float = 0.01) ->
         spec.name, (spec.version,), "test", spec.inputs or FLOATS, (TensorSpec("y", *_kind()),),
         spec.max_batch if spec.max_batch > 1 else 0,
     )  # fmt: skip
-    return LoadReport(metadata, load_s, 0.0, resident_bytes, (WarmupRuns(1, (0.5, 0.001)),))
+    runs = (WarmupRuns(1, (0.5, 0.001)),)
+    if not spec.state:
+        return LoadReport(metadata, load_s, 0.0, resident_bytes, runs)
+    metadata = replace(metadata, sequences_only=True)
+    return LoadReport(metadata, load_s, 0.0, resident_bytes, runs, ("sessions",), session_bytes=8)
 
 
 def _kind() -> Any:
@@ -110,6 +117,9 @@ class Played:
         self.device_s = 0.001
         self.log: list[tuple[str, str]] = []
         self.asked: list[tuple[Sequence[InferRequest], str, asyncio.Future[Execution]]] = []
+        self.held_sequences = 0
+        self.steps: list[list[tuple[int, int]]] = []
+        self.ended: list[int] = []
         self._loads: dict[str, asyncio.Future[None]] = {}
 
     @property
@@ -119,7 +129,8 @@ class Played:
     def expect(self, slo_s: float | None, load_timeout_s: float) -> None:
         self.expected = (slo_s, load_timeout_s)
 
-    async def load(self, spec: ModelSpec) -> LoadReport:
+    async def load(self, spec: ModelSpec, kept: bytes | None = None) -> LoadReport:
+        self.kept = kept
         self.log.append(("load", spec.name))
         if spec.name in self.slow:
             self._loads[spec.name] = asyncio.get_running_loop().create_future()
@@ -147,8 +158,21 @@ class Played:
     def stop(self) -> None:
         self.leaving = True
 
-    def execute(self, model: str, version: str, requests: Sequence[InferRequest]) -> asyncio.Future[Execution]:
+    def end_sequence(self, model: tuple[str, str], number: int) -> None:
+        self.held_sequences -= 1
+        self.ended.append(number)
+
+    def leave(self) -> None:
+        """As a process that got SIGTERM."""
+        self.leaving = True
+        self.gateway.replica_set.leaving(self)  # type: ignore[arg-type]
+
+    def execute(
+        self, model: str, version: str, requests: Sequence[InferRequest], steps: Sequence[tuple[int, int]] = ()
+    ) -> asyncio.Future[Execution]:
         self.log.append(("execute", model))
+        if steps:
+            self.steps.append(list(steps))
         done: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
         assert self.lost is None
         assert (model, version) in self.models

@@ -14,7 +14,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from shoal.serve.types import DataType, InferRequest, ModelSpec, RuntimeKind, Tensor, TensorSpec
+from shoal.core import Unavailable
+from shoal.inference.types import DataType, InferRequest, ModelSpec, StatePair, Tensor, TensorSpec
 
 FEATURES, CLASSES = 4, 3
 
@@ -46,6 +47,35 @@ def linear(path: Path, *, seed: int = 0, batch: int | str = "n") -> Path:
 def linear_weights(seed: int = 0) -> tuple[Any, Any]:
     rng = np.random.default_rng(seed)
     return rng.random((FEATURES, CLASSES), np.float32), rng.random(CLASSES, np.float32)
+
+
+def running_sum(path: Path) -> Path:
+    """y = hn = h + x, and kn = k + (x, x) along its second axis. x, h: FP32 [n, 1]; k: FP32 [2, n, 1]."""
+    one = numpy_helper.from_array(np.array([0], np.int64), "axis")
+    graph = helper.make_graph(
+        [
+            helper.make_node("Add", ["h", "x"], ["hn"]),
+            helper.make_node("Identity", ["hn"], ["y"]),
+            helper.make_node("Unsqueeze", ["x", "axis"], ["x1"]),
+            helper.make_node("Add", ["k", "x1"], ["kn"]),
+            helper.make_node("ReduceSum", ["kn", "axis"], ["z"], keepdims=0),
+        ],
+        "running_sum",
+        [
+            value("x", TensorProto.FLOAT, ["n", 1]), value("h", TensorProto.FLOAT, ["n", 1]),
+            value("k", TensorProto.FLOAT, [2, "n", 1]),
+        ],
+        [
+            value("y", TensorProto.FLOAT, ["n", 1]), value("z", TensorProto.FLOAT, ["n", 1]),
+            value("hn", TensorProto.FLOAT, ["n", 1]), value("kn", TensorProto.FLOAT, [2, "n", 1]),
+        ],
+        [one],
+    )  # fmt: skip
+    return save(graph, path)
+
+
+SUMS = (StatePair("h", "hn"), StatePair("k", "kn"))
+"""The state of `running_sum`."""
 
 
 def identity(path: Path, kind: int = TensorProto.FLOAT, shape: tuple[int | str, ...] = ("n",)) -> Path:
@@ -181,6 +211,10 @@ def negative(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"y": arrays["x"]}
 
 
+def lacks(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+    raise Unavailable("the store is away")
+
+
 def leaves(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
     raise SystemExit(3)
 
@@ -264,7 +298,7 @@ def callable_spec(name: str, **more: Any) -> ModelSpec:
     outputs = (TensorSpec("y", *GIVEN.get(name, (DataType.FP32, (-1, -1)))),)
     fields: dict[str, Any] = {"inputs": FLOATS, "outputs": outputs, "warmup": 0}
     source = f"tests.serve.models:{name}"
-    return ModelSpec(name, source, runtime=RuntimeKind.CALLABLE, **{**fields, **more})
+    return ModelSpec(name, source, runtime="callable", **{**fields, **more})
 
 
 def wait_for_spec() -> ModelSpec:

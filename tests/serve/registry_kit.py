@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core import Reason, token_digest
-from shoal.serve.gateway.execution import Execution
-from shoal.serve.gateway.registry import ReplicaRegistry
-from shoal.serve.gateway.replica_handle import Replica, ReplicaEvents, ReplicaLimits
-from shoal.serve.gateway.spawner import ReplicaProcess, SpawnedReplica
+from shoal.inference.tensors import to_array
+from shoal.inference.types import InferResponse
+from shoal.serve.gateway.replicas.execution import Execution
+from shoal.serve.gateway.replicas.registry import ReplicaRegistry
+from shoal.serve.gateway.replicas.replica_handle import Replica, ReplicaEvents, ReplicaLimits
+from shoal.serve.gateway.replicas.spawner import ReplicaProcess, SpawnedReplica
 from shoal.serve.replica.arena import Arena
 from shoal.serve.replica.messages import PROTOCOL, ModelKey
 from shoal.serve.replica.wire import Frame, FrameReader, Kind, encode
-from shoal.serve.tensors import to_array
-from shoal.serve.types import InferResponse
 from tests.serve.models import ROOT
 
 TOKEN = "a-token"

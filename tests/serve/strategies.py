@@ -6,8 +6,8 @@ import math
 
 from hypothesis import strategies as st
 
-from shoal.serve.tensors import encode_strings
-from shoal.serve.types import DataType, InferRequest, RequestedOutput, Tensor
+from shoal.inference.tensors import encode_strings
+from shoal.inference.types import DataType, InferRequest, RequestedOutput, Tensor
 
 shapes = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from shoal.serve.errors import ModelFailed
-from shoal.serve.types import DataType, RuntimeKind
+from shoal.inference.errors import ModelFailed
+from shoal.inference.types import DataType
 from tests.serve import models
 from tests.serve.gateway_kit import ONE, Live, service, standalone
 from tests.serve.models import callable_spec
@@ -33,7 +33,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     specs = [
         callable_spec("echo"),
         callable_spec("leaves"),
-        replace(callable_spec("free"), source=str(free), runtime=RuntimeKind.ONNX, inputs=(), outputs=()),
+        replace(callable_spec("free"), source=str(free), runtime="onnx", inputs=(), outputs=()),
     ]
     with standalone(folder, [service("s", specs)]) as found:
         yield found

@@ -21,14 +21,14 @@ from typer.testing import CliRunner, Result
 
 from shoal.cli.app import app
 from shoal.core import ShoalError
-from shoal.serve.client import InferenceClient
 from shoal.serve.errors import ReplicaLost
 from tests.serve import models
+from tests.serve.client import InferenceClient
 from tests.serve.gateway_kit import ENDS_WITHIN_S, ONE, eventually
 
 CALLABLES = """
 import os, signal, time
-from shoal.serve.types import DataType, TensorSpec
+from shoal.inference.types import DataType, TensorSpec
 
 TAKES = (TensorSpec("x", DataType.FP32, (-1, -1)),)
 
@@ -104,7 +104,7 @@ def cmdline(process: psutil.Process) -> Sequence[str]:
     ("words", "complaints"),
     [
         (["none.onnx"], ["there is no such file", "where: none.onnx"]),
-        (["mine.py"], [".py files are not served like this", "an .onnx or .skops file, or package.module:function"]),
+        (["mine.py"], ["no runtime opens .py files", "name one with --runtime: callable, "]),
         (["tmp"], ["there is no such file"]),
         (["{linear}", "{linear}"], ["two models are called 'linear'", "NAME=MODEL"]),
         (["a b={linear}"], ["'a b' is no name for a model", "letters, digits, dots and dashes"]),
@@ -256,7 +256,13 @@ def test_the_end_of_a_replica_is_told_with_signal_and_last_words(here: Path, she
     assert running.err.read_text() == said
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "signum",
+    [
+        signal.SIGKILL,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)),
+    ],
+)
 def test_a_model_that_signals_its_parent_ends_its_own_replica_only(
     here: Path, shell: Callable[..., Shell], signum: signal.Signals
 ) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.core import Conflict, Invalid, Money, PriorityClass, Reason, Unavailable
+from shoal.inference.types import DataType, ModelSpec, TensorSpec
 from shoal.serve import contract
 from shoal.serve.contract import (
     Address,
@@ -26,12 +27,12 @@ from shoal.serve.contract import (
     UsageTotal,
     VersionStatus,
 )
-from shoal.serve.types import DataType, ModelSpec, Route, RuntimeKind, ServiceSpec, TensorSpec
+from shoal.serve.types import Route, ServiceSpec
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 tensors = st.builds(TensorSpec, words, st.sampled_from(DataType), st.lists(st.integers(-1, 99), max_size=3).map(tuple))
 model_specs = st.builds(
-    ModelSpec, words, words, st.sampled_from(RuntimeKind), words, st.integers(1, 9), st.integers(0, 9),
+    ModelSpec, words, words, words, words, st.integers(1, 9), st.integers(0, 9),
     st.integers(0, 9), st.none() | words, st.lists(tensors, max_size=2).map(tuple),
 )  # fmt: skip
 shares = st.lists(st.tuples(words, st.floats(0, 1)), max_size=3).map(tuple)

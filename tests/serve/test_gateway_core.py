@@ -12,19 +12,13 @@ from typing import Any
 import pytest
 
 from shoal.core import Invalid, Money, Reason, ShoalError
+from shoal.inference.errors import BadModel, BadRequest, ModelFailed
+from shoal.inference.types import DataType, ModelSpec, TensorSpec
 from shoal.serve.contract import TenantEntry
-from shoal.serve.errors import (
-    BadModel,
-    BadRequest,
-    DeadlineMissed,
-    ModelFailed,
-    NotReady,
-    RateLimited,
-    UnknownModel,
-)
+from shoal.serve.errors import DeadlineMissed, NotReady, RateLimited, UnknownModel
 from shoal.serve.gateway import report
-from shoal.serve.gateway.replica_set import BACK_WITHIN_S, DEATHS
-from shoal.serve.types import DataType, ModelSpec, Route, TensorSpec
+from shoal.serve.gateway.replicas.replica_set import BACK_WITHIN_S, DEATHS
+from shoal.serve.types import Route
 from tests.serve.gateway_kit import Played, deployment, report_of, service, stage
 from tests.serve.models import floats
 

@@ -24,22 +24,15 @@ from tritonclient.utils import InferenceServerException
 
 from shoal.base.http import Limits
 from shoal.core import Conflict, Forbidden, Invalid, Money
-from shoal.serve.client import InferenceClient
+from shoal.inference.errors import BadModel, BadRequest, ModelFailed
+from shoal.inference.types import ModelSpec
 from shoal.serve.contract import Address, held
-from shoal.serve.errors import (
-    BadModel,
-    BadRequest,
-    DeadlineMissed,
-    ModelFailed,
-    NotReady,
-    RateLimited,
-    TooLarge,
-    UnknownModel,
-)
+from shoal.serve.errors import DeadlineMissed, NotReady, RateLimited, TooLarge, UnknownModel
 from shoal.serve.gateway.process import GatewayProcess
 from shoal.serve.gateway.standalone import Standalone
-from shoal.serve.types import ModelSpec, PriorityClass, Route
+from shoal.serve.types import PriorityClass, Route
 from tests.serve import models, usage_file
+from tests.serve.client import InferenceClient
 from tests.serve.gateway_kit import (
     ENDS_WITHIN_S,
     ONE,

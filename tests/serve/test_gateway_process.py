@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from shoal.core import Money
+from shoal.inference.types import ModelSpec
 from shoal.serve.contract import CONFIG_FILE, STATUS_FILE, TenantEntry, held
 from shoal.serve.errors import UnknownModel
-from shoal.serve.types import ModelSpec, Route, ServiceSpec
+from shoal.serve.types import Route, ServiceSpec
 from shoal.serve.usage import UsageRecord
 from tests.serve import models, usage_file
 from tests.serve.gateway_kit import (
@@ -153,6 +154,7 @@ def test_requests_wait_for_replicas_that_are_on_their_way_back(on: Home) -> None
     assert {*load.outcomes} <= {"ok", "replica-lost"}
 
 
+@pytest.mark.slow
 def test_requests_wait_for_replicas_of_the_gateway_before(on: Home) -> None:
     on.configure(deployment(linear(on)))
     on.start()
@@ -183,6 +185,7 @@ def test_a_configuration_that_cannot_be_followed_is_not(on: Home) -> None:
     assert on.lives()
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_neither_serving_nor_counting(on: Home) -> None:
     on.configure(deployment(linear(on)), price_per_hour=PRICE)
     on.start()

@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.core import Invalid, PriorityClass, token_digest
+from shoal.inference.types import ModelSpec
 from shoal.serve.contract import Deployment, GatewayConfig, TenantEntry
 from shoal.serve.errors import UnknownModel
 from shoal.serve.gateway.directory import Directory, queue_key
 from shoal.serve.gateway.routing import Router
 from shoal.serve.gateway.stats import WINDOW_S, Stats, Window, merged_quantiles
 from shoal.serve.replica.messages import Times
-from shoal.serve.types import ModelSpec, Route, ServiceSpec
+from shoal.serve.types import Route, ServiceSpec
 
 # --- shares ---
 

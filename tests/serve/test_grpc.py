@@ -18,7 +18,8 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
 from shoal.core import Unavailable
-from shoal.serve.errors import BadModel, ModelFailed, NotReady, RateLimited, ReplicaLost
+from shoal.inference.errors import BadModel, ModelFailed
+from shoal.serve.errors import NotReady, RateLimited, ReplicaLost
 from shoal.serve.gateway.grpc import STREAM_WINDOW, GrpcFront
 from tests.serve.fronts import Fronts, serving
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from shoal.core import Conflict, NotFound, Overloaded
-from shoal.serve.client.segment import Segment
-from shoal.serve.errors import BadRequest
+from shoal.inference.errors import BadRequest
+from shoal.inference.protocol.regions import Place
 from shoal.serve.gateway.shared_memory import SharedRegions
-from shoal.serve.protocol.regions import Place
 
 Make = Callable[..., str]
 
@@ -141,29 +140,30 @@ def test_a_tenant_has_only_so_many(regions: SharedRegions, make: Make) -> None:
         regions.register("ada", "d", "a", 0, 10)
 
 
-def test_segments_of_clients_that_died_make_room() -> None:
-    """Ours have no name once they are registered, and a lock as long as their client lives."""
-    regions = SharedRegions(most_regions=2)
-    alive = Segment(100)
+def test_segments_of_clients_that_died_make_room(make: Make, tmp_path: Path) -> None:
+    """A segment without a name is in use as long as somebody holds a lock on it."""
+    for name in ("dead", "alive", "other"):
+        make(name)
+    regions = SharedRegions(folder=tmp_path, most_regions=2)
     code = (
-        "import sys; from shoal.serve.client.segment import Segment; s = Segment(100);"
-        "print(s.key, flush=True); sys.stdin.readline(); s.hide(); print('hidden', flush=True); sys.stdin.readline()"
+        "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_SH); print('locked', flush=True);"
+        "sys.stdin.read()"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdin is not None
+    ask = [sys.executable, "-c", code, str(tmp_path / "dead")]
+    with (
+        (tmp_path / "alive").open() as alive,
+        subprocess.Popen(ask, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child,
+    ):
         assert child.stdout is not None
-        regions.register("ada", "dead", child.stdout.readline().decode().strip(), 0, 100)
-        child.stdin.write(b"\n")
-        child.stdin.flush()
-        assert child.stdout.readline() == b"hidden\n"
-        regions.register("ada", "alive", alive.key, 0, 100)
-        alive.hide()
+        assert child.stdout.readline() == b"locked\n"
+        fcntl.flock(alive, fcntl.LOCK_SH)
+        for name in ("dead", "alive"):
+            regions.register("ada", name, name, 0, 100)
+            (tmp_path / name).unlink()
         with pytest.raises(Overloaded):
-            regions.register("ada", "r", secrets.token_hex(4), 0, 1)
+            regions.register("ada", "other", "other", 0, 100)
         child.kill()
-    other = Segment(100)
-    regions.register("ada", "other", other.key, 0, 100)
-    assert sorted(one.name for one in regions.status("ada")) == ["alive", "other"]
-    for segment in (alive, other):
-        segment.close()
+        child.wait()
+        regions.register("ada", "other", "other", 0, 100)
+        assert sorted(one.name for one in regions.status("ada")) == ["alive", "other"]
     regions.close()

@@ -15,7 +15,8 @@ import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 
 from shoal.base.http import Limits
-from shoal.serve.errors import BadModel, ModelFailed, RateLimited, ReplicaLost
+from shoal.inference.errors import BadModel, ModelFailed
+from shoal.serve.errors import RateLimited, ReplicaLost
 from tests.serve.fakes import FakeBackend
 from tests.serve.fronts import Fronts, serving
 

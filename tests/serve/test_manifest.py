@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JOB, kind_of, parse_manifest
 from shoal.core import ANY, Fault, Invalid, PriorityClass, Resources
+from shoal.inference.types import DataType, StatePair, TensorSpec
 from shoal.serve.live import steps
 from shoal.serve.live.replicas import replica_job, replica_manifest
 from shoal.serve.manifest import SERVICE, ServiceManifest, parse_service, service_schema
-from shoal.serve.types import DataType, Route, RuntimeKind, TensorSpec
+from shoal.serve.types import Route
 
 DIGEST = "sha256:" + "0a" * 32
 MODEL = {"name": "m", "source": "m.onnx"}
@@ -47,25 +48,25 @@ def test_only_a_name_and_a_model_are_needed() -> None:
     assert (spec.name, spec.tenant, spec.replicas, spec.slo_p99_s) == ("ocr", "ada", 2, None)
     assert spec.routes == (("m", Route((("1", 1.0),))),)
     (model,) = spec.models
-    assert (model.source, model.runtime, model.version, model.threads) == ("m.onnx", RuntimeKind.ONNX, "1", 1)
+    assert (model.source, model.runtime, model.version, model.threads) == ("m.onnx", "onnx", "1", 1)
 
 
 @pytest.mark.parametrize(
     ("source", "runtime", "file"),
     [
-        ("a/b.onnx", RuntimeKind.ONNX, "a/b.onnx"),
-        ("forest.skops", RuntimeKind.SKLEARN, "forest.skops"),
-        ("pkg.mod:Model", RuntimeKind.CALLABLE, None),
-        ("pkg:Model.method", RuntimeKind.CALLABLE, None),
-        ("net.pt2", RuntimeKind.TORCH, "net.pt2"),
-        ("pkg.mod:Net@weights/net.safetensors", RuntimeKind.TORCH, "weights/net.safetensors"),
-        ("unknown.bin", RuntimeKind.ONNX, "unknown.bin"),
+        ("a/b.onnx", "onnx", "a/b.onnx"),
+        ("forest.skops", "sklearn", "forest.skops"),
+        ("pkg.mod:Model", "callable", None),
+        ("pkg:Model.method", "callable", None),
+        ("net.pt2", "torch", "net.pt2"),
+        ("pkg.mod:Net@weights/net.safetensors", "torch", "weights/net.safetensors"),
+        ("unknown.bin", "onnx", "unknown.bin"),
     ],
 )
-def test_a_source_says_how_it_is_run_and_what_is_uploaded(source: str, runtime: RuntimeKind, file: str | None) -> None:
+def test_a_source_says_how_it_is_run_and_what_is_uploaded(source: str, runtime: str, file: str | None) -> None:
     tensors = {"inputs": [TENSOR], "outputs": [TENSOR]}
     manifest = service(models=[{"name": "m", "source": source, **tensors}])
-    assert manifest.models[0].runtime is runtime
+    assert manifest.models[0].runtime == runtime
     assert manifest.uploads() == ((file,) if file else ())
 
 
@@ -91,6 +92,38 @@ def test_of_several_versions_the_last_takes_all_unless_a_route_says_otherwise() 
     assert service(models=models).spec("t", 1).routes == (("m", Route((("2", 1.0),))),)
     routed = service(models=models, routes={"m": {"shares": {"1": 0.9, "2": 0.1}, "shadow": "2", "shadow_share": 0.5}})
     assert routed.spec("t", 1).routes == (("m", Route((("1", 0.9), ("2", 0.1)), "2", 0.5)),)
+
+
+def test_options_and_state_reach_the_gateway() -> None:
+    pairs = [{"input": "h", "output": "hn"}, {"input": "c", "output": "cn"}]
+    model = {**MODEL, "state": pairs, "max_sequences": 7, "sequence_idle": "5m", "options": {"a": [1, {"b": True}]}}
+    (found,) = service(models=[model]).spec("ada", 1).models
+    assert found.state == (StatePair("h", "hn"), StatePair("c", "cn"))
+    assert (found.max_sequences, found.sequence_idle_s, found.options) == (7, 300.0, {"a": [1, {"b": True}]})
+    (plain,) = service(models=[MODEL]).spec("ada", 1).models
+    assert (plain.state, plain.max_sequences, plain.sequence_idle_s, plain.options) == ((), 1000, 60.0, {})
+
+
+@pytest.mark.parametrize(
+    ("state", "complaint"),
+    [
+        ([{"input": "h", "output": "a"}, {"input": "h", "output": "b"}], "is in two pairs"),
+        ([{"input": "h", "output": "a"}, {"input": "k", "output": "a"}], "is in two pairs"),
+        ([], "models[0].state"),
+        ([{"input": "h"}], "models[0].state[0].output"),
+    ],
+)
+def test_state_pairs_that_make_no_sense_are_refused(state: Any, complaint: str) -> None:
+    assert complaint in str(refuse(json.dumps({"name": "a", "models": [{**MODEL, "state": state}]})).problems[0])
+
+
+def test_a_long_grace_is_the_replicas_for_open_sequences() -> None:
+    def words(grace: str) -> list[str]:
+        manifest = service(models=[MODEL], grace=grace)
+        return [*replica_manifest(record(manifest), manifest, 0, socket="/run/s").argv()]
+
+    assert words("10m")[-2:] == ["--leave-within", "600"]
+    assert "--leave-within" not in words("30s")
 
 
 def test_limits_objectives_and_tensors_reach_the_gateway() -> None:
@@ -212,7 +245,6 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str, str]] = [
     ({"models": [{**MODEL, "source": "p:M@w.pkl"}]}, "models[0].source", "'w.pkl' is a pickle", "skl2onnx"),
     ({"models": [{**MODEL, "source": "../m.onnx"}]}, "models[0].source", "leads out of the run directory", "'..'"),
     ({"models": [{**MODEL, "source": "s3://u:p@b/m"}]}, "models[0].source", "holds a password", "`secrets`"),
-    ({"models": [{**MODEL, "runtime": "onnxx"}]}, "models[0].runtime", "is not a choice here", "did you mean `onnx`?"),
     ({"models": [{**MODEL, "runtime": "callable"}]}, "models[0].source", "is not a callable", "module:attribute"),
     ({"models": [{**MODEL, "source": "m.pt"}]}, "models[0]", "does not say what the model takes", "`outputs`"),
     ({"models": [{**MODEL, "threads": 0}]}, "models[0].threads", "0 is out of range", "at least 1"),

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shoal.serve.errors import BadRequest
+from shoal.inference.errors import BadRequest
+from shoal.inference.protocol import requests, rpc, values, wire
+from shoal.inference.protocol.classification import MOST_CLASSES, MOST_SCORES, top_classes
+from shoal.inference.protocol.requests import MOST_PARAMETERS, MOST_TENSORS
+from shoal.inference.protocol.schema import messages
+from shoal.inference.tensors import to_tensor
+from shoal.inference.types import DataType
 from shoal.serve.gateway.grpc import MOST_FIELDS
 from shoal.serve.gateway.shared_memory import SharedRegions
-from shoal.serve.protocol import requests, rpc, values, wire
-from shoal.serve.protocol.classification import MOST_CLASSES, MOST_SCORES, top_classes
-from shoal.serve.protocol.requests import MOST_PARAMETERS, MOST_TENSORS
-from shoal.serve.protocol.schema import messages
-from shoal.serve.tensors import to_tensor
-from shoal.serve.types import DataType
 
 REGIONS = SharedRegions()
 

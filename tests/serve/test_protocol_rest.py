@@ -12,22 +12,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.serve.errors import BadRequest
-from shoal.serve.gateway.shared_memory import SharedRegions
-from shoal.serve.protocol import requests, responses
-from shoal.serve.protocol.classification import top_classes
-from shoal.serve.protocol.regions import Place
-from shoal.serve.protocol.requests import Reply
-from shoal.serve.tensors import decode_strings, numpy_dtype, to_array, to_tensor
-from shoal.serve.types import (
+from shoal.inference.errors import BadRequest
+from shoal.inference.protocol import requests, responses
+from shoal.inference.protocol.classification import top_classes
+from shoal.inference.protocol.regions import Place
+from shoal.inference.protocol.requests import Reply
+from shoal.inference.tensors import decode_strings, numpy_dtype, to_array, to_tensor
+from shoal.inference.types import (
     DataType,
     InferRequest,
     InferResponse,
     ModelMetadata,
     RequestedOutput,
+    SequenceStep,
     Tensor,
     TensorSpec,
 )
+from shoal.serve.gateway.shared_memory import SharedRegions
+from tests.serve.client import read_answer
 from tests.serve.strategies import infer_requests, parameters, plain, shapes, tensors
 
 NUMBERS = [kind for kind in DataType if kind not in (DataType.BYTES, DataType.BF16)]
@@ -110,7 +112,7 @@ def test_an_answer_comes_out_as_it_went_in(data: st.DataObject) -> None:
     outputs = [data.draw(tensors(name)) for name in data.draw(st.lists(st.text(min_size=1), max_size=3, unique=True))]
     response = InferResponse("m", "2", outputs, data.draw(st.text(max_size=3)), data.draw(parameters))
     header, parts = responses.encode(response, Reply(binary=True), "ada", SharedRegions())
-    found = responses.decode(header + b"".join(parts), len(header) if parts else None)
+    found = read_answer(header + b"".join(parts), len(header) if parts else None)
     assert [plain(tensor) for tensor in found.outputs] == [plain(tensor) for tensor in outputs]
     assert (found.model, found.version, found.id, found.parameters) == ("m", "2", response.id, response.parameters)
 
@@ -123,7 +125,7 @@ def test_json_outputs_carry_the_numbers(kind: DataType) -> None:
     assert parts == []
     found = json.loads(header)["outputs"][0]
     assert (found["shape"], found["data"]) == ([2, 2], array.ravel().tolist())
-    np.testing.assert_array_equal(to_array(responses.decode(header, None).outputs[0]), array)
+    np.testing.assert_array_equal(to_array(read_answer(header, None).outputs[0]), array)
 
 
 def test_each_output_travels_as_it_was_asked_for() -> None:
@@ -306,12 +308,6 @@ def test_odd_documents_are_understood_or_a_bad_request(entry: dict[str, Any], mo
         assert str(error)  # noqa: PT017
 
 
-@given(st.binary(max_size=200), st.none() | st.integers(0, 300))
-def test_random_bytes_are_no_answer(body: bytes, header_length: int | None) -> None:
-    with pytest.raises(BadRequest):
-        responses.decode(body, header_length)
-
-
 def test_a_timeout_is_in_microseconds() -> None:
     request, _ = decode(orjson.dumps(document(parameters={"timeout": 1500, "priority": 0, "sequence_id": 0})))
     assert (request.timeout_s, request.parameters) == (0.0015, {})
@@ -321,16 +317,36 @@ def test_a_timeout_is_in_microseconds() -> None:
     ("given", "complaint"),
     [
         ({"priority": 3}, "requests of a service have no priorities"),
-        ({"sequence_id": 7}, "no state is kept from request to request"),
-        ({"sequence_id": "a"}, "no state is kept"),
-        ({"sequence_start": True}, "no state is kept"),
-        ({"sequence_end": True}, "no state is kept"),
+        ({"sequence_start": True}, "there is no sequence_id"),
+        ({"sequence_end": True, "sequence_id": 0}, "there is no sequence_id"),
+        ({"sequence_start": 1, "sequence_id": 7}, "must be true or false"),
+        ({"sequence_id": -1}, "must be a text, or an integer"),
+        ({"sequence_id": 1.5}, "must be a text, or an integer"),
+        ({"sequence_id": True}, "must be a text, or an integer"),
+        ({"sequence_id": "x" * 257}, "257 characters, 256 are the most"),
     ],
 )
 def test_what_a_client_would_count_on_in_vain_is_refused(given: Any, complaint: str) -> None:
     with pytest.raises(BadRequest, match=complaint) as refused:
         decode(orjson.dumps(document(parameters=given)))
     assert refused.value.where == f"parameters.{next(iter(given))}"
+
+
+@pytest.mark.parametrize(
+    ("given", "step"),
+    [
+        ({"sequence_id": 0}, None),
+        ({"sequence_id": "", "sequence_start": False}, None),
+        ({"sequence_id": 7}, SequenceStep(7)),
+        ({"sequence_id": (1 << 64) - 1, "sequence_end": True}, SequenceStep((1 << 64) - 1, end=True)),
+        ({"sequence_id": "a", "sequence_start": True}, SequenceStep("a", start=True)),
+    ],
+)
+def test_a_request_says_of_which_sequence_it_is(given: Any, step: SequenceStep | None) -> None:
+    request, _ = decode(orjson.dumps(document(parameters={**given, "own": 1})))
+    assert (request.sequence, request.parameters) == (step, {"own": 1})
+    text, parts = requests.encode(request)
+    assert decode(b"".join((text, *parts)), len(text))[0].sequence == step
 
 
 def test_a_remembered_header_gives_each_request_parameters_of_its_own() -> None:

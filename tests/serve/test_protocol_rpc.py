@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2, service_pb2
 
-from shoal.serve.errors import BadRequest
+from shoal.inference.errors import BadRequest
+from shoal.inference.protocol import rpc
+from shoal.inference.protocol.requests import Reply
+from shoal.inference.protocol.schema import messages
+from shoal.inference.tensors import to_array, to_tensor
+from shoal.inference.types import DataType, InferRequest, InferResponse, RequestedOutput, Tensor
 from shoal.serve.gateway.shared_memory import SharedRegions
-from shoal.serve.protocol import rpc
-from shoal.serve.protocol.requests import Reply
-from shoal.serve.protocol.schema import messages
-from shoal.serve.tensors import to_array, to_tensor
-from shoal.serve.types import DataType, InferRequest, InferResponse, RequestedOutput, Tensor
 from tests.serve.strategies import infer_requests, plain, tensors
 
 KINDS = vars(messages())

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from shoal.serve.errors import BadModel, ModelFailed, NotReady, TooLarge
-from shoal.serve.gateway.replica_handle import Replica, ReplicaLimits
-from shoal.serve.types import DataType, InferResponse, ModelSpec, RequestedOutput, TensorSpec
+from shoal.inference.errors import BadModel, ModelFailed
+from shoal.inference.types import DataType, InferResponse, ModelSpec, RequestedOutput, TensorSpec
+from shoal.serve.errors import NotReady, TooLarge
+from shoal.serve.gateway.replicas.replica_handle import Replica, ReplicaLimits
 from tests.serve.models import callable_spec, floats, linear, linear_weights
 from tests.serve.registry_kit import Kit, answer, registry_kit
 

@@ -17,13 +17,14 @@ from typing import Any
 import orjson
 import pytest
 
-from shoal.serve.errors import BadModel, ReplicaLost
-from shoal.serve.gateway.execution import Execution
-from shoal.serve.gateway.replica_handle import ReplicaLimits
+from shoal.inference.errors import BadModel
+from shoal.inference.opening import LoadReport
+from shoal.inference.types import DataType, InferResponse, ModelMetadata, TensorSpec
+from shoal.serve.errors import ReplicaLost
+from shoal.serve.gateway.replicas.execution import Execution
+from shoal.serve.gateway.replicas.replica_handle import ReplicaLimits
 from shoal.serve.replica.messages import PROTOCOL
 from shoal.serve.replica.wire import Frame, Kind, encode
-from shoal.serve.runtimes.open import LoadReport
-from shoal.serve.types import DataType, InferResponse, ModelMetadata, TensorSpec
 from tests.serve.models import callable_spec, floats
 from tests.serve.registry_kit import TOKEN, Fake, Kit, ended, registry_kit, until
 
@@ -182,7 +183,7 @@ async def test_one_that_does_not_introduce_itself_is_cut_off(tmp_path: Path) -> 
     ("hello", "why", "again"),
     [
         ([PROTOCOL, "wrong", "x"], "its token is not known here", True),
-        ([PROTOCOL + 1, "a-token", "x"], "it speaks protocol 2, this gateway 1", False),
+        ([PROTOCOL + 1, "a-token", "x"], f"it speaks protocol {PROTOCOL + 1}, this gateway {PROTOCOL}", False),
         ([PROTOCOL, "a-token", ""], "its name is empty, too long or not printable", False),
         ([PROTOCOL, "a-token", "x" * 201], "its name is empty, too long or not printable", False),
         ([PROTOCOL, "a-token", "x\n2026 all is well"], "its name is empty, too long or not printable", False),
@@ -373,7 +374,7 @@ async def test_a_failure_to_execute_is_every_requests_answer(scene: Scene) -> No
 
 
 async def test_an_answer_lacking_an_output_is_the_models_failure(scene: Scene) -> None:
-    from shoal.serve.types import RequestedOutput
+    from shoal.inference.types import RequestedOutput
 
     future, frame = await scene.ask([floats("x", [[1, 2]], outputs=(RequestedOutput("y"),))])
     await scene.fake.send(Kind.EXECUTE, frame.number, [[[]], 0, 0, 0, 0])

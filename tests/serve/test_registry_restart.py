@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from shoal.core import Conflict, Invalid
+from shoal.inference.tensors import to_tensor
+from shoal.inference.types import InferRequest
 from shoal.serve.errors import ReplicaLost
-from shoal.serve.gateway.registry import ReplicaRegistry
-from shoal.serve.tensors import to_tensor
-from shoal.serve.types import InferRequest
+from shoal.serve.gateway.replicas.registry import ReplicaRegistry
 from tests.serve.models import at_door, awaited, callable_spec, floats, wait_for_spec
 from tests.serve.registry_kit import answer, registry_kit, until
 

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.core import ShoalError
-from shoal.serve.errors import ModelFailed
+from shoal.core import ShoalError, Unavailable
+from shoal.inference.errors import ModelFailed
+from shoal.inference.opening import open_runtime
+from shoal.inference.types import DataType, TensorSpec
+from shoal.serve.protocol.errors import statuses
 from shoal.serve.replica.execute import place_outputs, run_batch
-from shoal.serve.runtimes.open import open_runtime
-from shoal.serve.types import DataType, TensorSpec
+from shoal.serve.replica.messages import read_error, write_error
 from tests.serve.models import callable_spec
 
 
@@ -47,6 +49,16 @@ def test_a_request_alone_fails_without_a_second_try() -> None:
 
 def test_what_a_model_raises_is_its_answer_even_when_it_is_no_exception() -> None:
     assert texts(run_batch(CountingRuntime("leaves"), rows(1), (), [1])) == ["SystemExit: 3"]
+
+
+def test_what_a_model_lacks_all_its_requests_lack_and_it_is_waited_for_once() -> None:
+    runtime = CountingRuntime("lacks")
+    assert texts(run_batch(runtime, rows(1, 2, 3), (), [1, 1, 1])) == ["the store is away"] * 3
+    assert runtime.runs == [3]
+    (error,) = run_batch(runtime, rows(1), (), [1])
+    assert isinstance(error, ShoalError)
+    told = read_error(write_error(error))
+    assert (type(told), statuses(told)[0]) == (Unavailable, 503)
 
 
 class CountingRuntime:

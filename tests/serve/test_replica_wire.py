@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import struct
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -15,13 +16,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from shoal.core import Forbidden, ShoalError
-from shoal.serve.errors import BadModel, BadRequest, ModelFailed, NotReady
+from shoal.inference.errors import BadModel, BadRequest, ModelFailed
+from shoal.inference.opening import LoadReport, WarmupRuns
+from shoal.inference.types import DataType, ModelMetadata, ModelSpec, StatePair, TensorSpec
+from shoal.serve.errors import NotReady
 from shoal.serve.replica import messages
 from shoal.serve.replica.arena import ALIGNMENT, Allocator, Arena, Region
 from shoal.serve.replica.messages import ExecutionRequest, ExecutionResponse, Placed, Times
 from shoal.serve.replica.wire import Frame, FrameReader, Kind, Limits, WireError, encode
-from shoal.serve.runtimes.open import LoadReport, WarmupRuns
-from shoal.serve.types import DataType, ModelMetadata, ModelSpec, RuntimeKind, TensorSpec
 
 SMALL = Limits(body=2000, payload=5000)
 
@@ -181,8 +183,13 @@ def test_bodies_come_back_as_they_were() -> None:
     assert messages.read_request(over_the_wire(messages.write_request(question))) == question
     answer = ExecutionResponse([list(PLACED), []], Times(0.1, 0.2, 0.3, 0.6))
     assert messages.read_response(over_the_wire(messages.write_response(answer))) == answer
-    spec = ModelSpec("m", "p", RuntimeKind.CALLABLE, "2", 3, 4, 5, "ab", META.inputs, META.inputs)
+    spec = ModelSpec("m", "p", "callable", "2", 3, 4, 5, "ab", META.inputs, META.inputs)
     assert messages.read_spec(over_the_wire(spec)) == spec
+    plain = over_the_wire(messages.write_load(spec, None))
+    assert not {"kept", "options", "state", "max_sequences", "sequence_idle_s"} & set(plain)  # older replicas read it
+    assert messages.read_load(plain) == (spec, None)
+    more = replace(spec, options={"a": [1]}, state=(StatePair("h", "hn"),), max_sequences=3, sequence_idle_s=1.0)
+    assert messages.read_load(over_the_wire(messages.write_load(more, b"k\0"))) == (more, b"k\0")
     assert messages.read_report(over_the_wire(REPORT)) == REPORT
     assert messages.read_models(over_the_wire([["m", "1", REPORT]])) == {("m", "1"): REPORT}
 

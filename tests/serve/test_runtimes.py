@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from shoal.serve.errors import BadModel, BadRequest, ModelFailed
-from shoal.serve.runtimes.base import Runtime
-from shoal.serve.runtimes.memory import give_back, resident_now
-from shoal.serve.runtimes.open import open_runtime, open_warm
-from shoal.serve.types import DataType, ModelSpec, RuntimeKind, TensorSpec
+from shoal.inference.errors import BadModel, BadRequest, ModelFailed
+from shoal.inference.memory import give_back, resident_now
+from shoal.inference.opening import open_runtime, open_warm
+from shoal.inference.runtime import Runtime
+from shoal.inference.types import DataType, ModelSpec, TensorSpec
 from tests.serve import models
 
 
@@ -250,6 +250,11 @@ def test_free_dimensions_are_as_long_in_the_warm_up_as_declared(tmp_path: Path) 
     )
 
 
+def test_a_model_that_lacks_something_outside_is_loaded_all_the_same() -> None:
+    _, report = open_warm(models.callable_spec("lacks", warmup=3))
+    assert report.runs == ()
+
+
 def test_a_model_that_fails_on_zeros_is_refused_with_a_way_out() -> None:
     told = refused(models.callable_spec("fail", warmup=1))
     assert "on zeros of shape {'x': [1, 1]}: ValueError: never" in told
@@ -260,7 +265,7 @@ def test_a_model_that_fails_on_zeros_is_refused_with_a_way_out() -> None:
 
 
 def test_a_class_is_made_once_and_says_itself_what_it_takes() -> None:
-    runtime = open_runtime(ModelSpec("c", "tests.serve.models:Counter", RuntimeKind.CALLABLE))
+    runtime = open_runtime(ModelSpec("c", "tests.serve.models:Counter", "callable"))
     x = np.zeros((1, 1), np.float32)
     assert [int(runtime.run({"x": x}, ())["calls"][0]) for _ in range(3)] == [1, 2, 3]
     assert runtime.metadata.outputs[0].name == "calls"
@@ -282,7 +287,7 @@ def test_a_class_is_made_once_and_says_itself_what_it_takes() -> None:
     ],
 )
 def test_what_cannot_be_called_is_refused(source: str, complaint: str) -> None:
-    assert complaint in refused(ModelSpec("c", source, RuntimeKind.CALLABLE))
+    assert complaint in refused(ModelSpec("c", source, "callable"))
 
 
 @pytest.mark.parametrize(
@@ -303,10 +308,10 @@ def test_what_a_callable_does_wrong_is_the_models_failure(name: str, complaint: 
 # --- scikit-learn and torch ---
 
 
-@pytest.mark.parametrize("kind", [RuntimeKind.SKLEARN, RuntimeKind.ONNX, RuntimeKind.TORCH])
+@pytest.mark.parametrize("kind", ["sklearn", "onnx", "torch"])
 @pytest.mark.parametrize("suffix", [".pkl", ".joblib", ".pickle"])
-def test_a_pickle_is_never_opened(tmp_path: Path, kind: RuntimeKind, suffix: str) -> None:
-    if kind is RuntimeKind.TORCH and importlib.util.find_spec("torch") is None:
+def test_a_pickle_is_never_opened(tmp_path: Path, kind: str, suffix: str) -> None:
+    if kind == "torch" and importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     path = tmp_path / f"m{suffix}"
     path.write_bytes(pickle.dumps(Bomb(tmp_path / "opened")))
@@ -327,7 +332,7 @@ class Bomb:
 
 def test_a_scikit_learn_model_as_onnx_is_run_by_onnxruntime(tmp_path: Path) -> None:
     path = models.linear(tmp_path / "m.onnx")
-    runtime = open_runtime(ModelSpec("m", str(path), RuntimeKind.SKLEARN))
+    runtime = open_runtime(ModelSpec("m", str(path), "sklearn"))
     assert runtime.metadata.platform == "onnxruntime_onnx"
 
 
@@ -347,7 +352,7 @@ def test_a_skops_file_runs_as_scikit_learn_would(tmp_path: Path) -> None:
     io = skops()
     model, x = fitted()
     io.dump(model, tmp_path / "m.skops")
-    runtime, _ = open_warm(ModelSpec("m", str(tmp_path / "m.skops"), RuntimeKind.SKLEARN, max_batch=8))
+    runtime, _ = open_warm(ModelSpec("m", str(tmp_path / "m.skops"), "sklearn", max_batch=8))
     assert runtime.metadata.inputs == (TensorSpec("X", DataType.FP64, (-1, 3)),)
     assert [(each.name, each.datatype, each.shape) for each in runtime.metadata.outputs] == [
         ("predict", DataType.INT64, (-1,)), ("predict_proba", DataType.FP64, (-1, 2)),
@@ -357,11 +362,12 @@ def test_a_skops_file_runs_as_scikit_learn_would(tmp_path: Path) -> None:
     np.testing.assert_allclose(given["predict_proba"], model.predict_proba(x[:5]))
 
 
+@pytest.mark.slow
 def test_the_packages_of_a_runtime_are_no_part_of_a_models_memory(tmp_path: Path) -> None:
     skops().dump(fitted()[0], tmp_path / "m.skops")
     program = (
-        "from shoal.serve.runtimes.open import open_warm; from shoal.serve.types import ModelSpec, RuntimeKind; "
-        f"print(open_warm(ModelSpec('m', {str(tmp_path / 'm.skops')!r}, RuntimeKind.SKLEARN))[1].resident_bytes)"
+        "from shoal.inference.opening import open_warm; from shoal.inference.types import ModelSpec; "
+        f"print(open_warm(ModelSpec('m', {str(tmp_path / 'm.skops')!r}, 'sklearn'))[1].resident_bytes)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # the first one
     assert int(done.stdout) < 20e6
@@ -379,9 +385,7 @@ def test_a_skops_regressor_says_what_it_really_gives(tmp_path: Path) -> None:
     ):
         io.dump(model, tmp_path / "m.skops")
         datatype = DataType.INT64 if output.datatype is DataType.INT64 else DataType.FP64
-        spec = ModelSpec(
-            "m", str(tmp_path / "m.skops"), RuntimeKind.SKLEARN, inputs=(TensorSpec("X", datatype, (-1, 2)),)
-        )
+        spec = ModelSpec("m", str(tmp_path / "m.skops"), "sklearn", inputs=(TensorSpec("X", datatype, (-1, 2)),))
         runtime, report = open_warm(spec)
         assert report.metadata.outputs == (output,)
         runtime.close()
@@ -392,14 +396,14 @@ def test_a_skops_file_with_a_foreign_type_is_refused(tmp_path: Path) -> None:
     from sklearn.preprocessing import FunctionTransformer
 
     io.dump(FunctionTransformer(models.echo), tmp_path / "m.skops")
-    told = refused(ModelSpec("m", str(tmp_path / "m.skops"), RuntimeKind.SKLEARN))
+    told = refused(ModelSpec("m", str(tmp_path / "m.skops"), "sklearn"))
     assert "not known to be safe: tests.serve.models.echo" in told
 
 
 def test_a_damaged_skops_file_is_a_bad_model(tmp_path: Path) -> None:
     skops()
     (tmp_path / "m.skops").write_bytes(b"PK\3\4nonsense")
-    assert "cannot be loaded" in refused(ModelSpec("m", str(tmp_path / "m.skops"), RuntimeKind.SKLEARN))
+    assert "cannot be loaded" in refused(ModelSpec("m", str(tmp_path / "m.skops"), "sklearn"))
 
 
 def torch() -> Any:
@@ -423,7 +427,7 @@ def check_torch(runtime: Runtime, module: Any) -> None:
 def test_torchscript_runs(tmp_path: Path) -> None:
     module = torch().nn.Linear(4, 2)
     torch().jit.save(torch().jit.script(module), str(tmp_path / "m.pt"))
-    runtime, _ = open_warm(ModelSpec("m", str(tmp_path / "m.pt"), RuntimeKind.TORCH, max_batch=4, **SIDES))
+    runtime, _ = open_warm(ModelSpec("m", str(tmp_path / "m.pt"), "torch", max_batch=4, **SIDES))
     check_torch(runtime, module)
 
 
@@ -433,12 +437,12 @@ def test_safetensors_run_with_the_module_that_they_belong_to(tmp_path: Path) -> 
         module.state_dict(), tmp_path / "m.safetensors"
     )
     source = f"tests.serve.models:torch_linear@{tmp_path / 'm.safetensors'}"
-    runtime, _ = open_warm(ModelSpec("m", source, RuntimeKind.TORCH, **SIDES))
+    runtime, _ = open_warm(ModelSpec("m", source, "torch", **SIDES))
     check_torch(runtime, module)
 
 
 def test_files_that_torch_would_unpickle_are_refused(tmp_path: Path) -> None:
     torch().save(torch().nn.Linear(4, 2), tmp_path / "m.pt")
-    assert "not opened" in refused(ModelSpec("m", str(tmp_path / "m.pt"), RuntimeKind.TORCH, **SIDES))
+    assert "not opened" in refused(ModelSpec("m", str(tmp_path / "m.pt"), "torch", **SIDES))
     (tmp_path / "m.pt2").write_bytes(b"")
-    assert "hold pickles" in refused(ModelSpec("m", str(tmp_path / "m.pt2"), RuntimeKind.TORCH, **SIDES))
+    assert "hold pickles" in refused(ModelSpec("m", str(tmp_path / "m.pt2"), "torch", **SIDES))

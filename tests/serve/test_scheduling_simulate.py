@@ -109,6 +109,7 @@ def bursts_that_fit(seed: int) -> list[Stream]:
     return streams
 
 
+@pytest.mark.slow
 def test_a_burst_may_have_what_others_leave_idle() -> None:
     missed = {"deadline": 0, "fair": 0}
     for name in missed:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shoal.serve.gateway.spawner import LONGEST_PAUSE_S, ReplicaProcess, SpawnedReplica, pause_s
+from shoal.serve.gateway.replicas.spawner import LONGEST_PAUSE_S, ReplicaProcess, SpawnedReplica, pause_s
 from tests.serve.models import callable_spec, floats
 from tests.serve.registry_kit import ended, registry_kit, until
 
@@ -89,7 +89,7 @@ async def test_stopping_is_quick_at_any_moment(tmp_path: Path) -> None:
 def test_replicas_die_with_a_gateway_that_is_killed(tmp_path: Path) -> None:
     program = f"""
 import asyncio, os, pathlib
-from shoal.serve.gateway.spawner import *
+from shoal.serve.gateway.replicas.spawner import *
 async def main():
     folder = pathlib.Path({str(tmp_path)!r})
     spawned = SpawnedReplica("a", ReplicaProcess(folder / "registry", "t", folder))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,20 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from shoal.serve.errors import BadRequest, ModelFailed
-from shoal.serve.tensors import (
+from shoal.inference.errors import BadRequest, ModelFailed
+from shoal.inference.tensors import (
     batch_key,
     check_request,
     decode_strings,
     encode_strings,
     numpy_dtype,
+    outputs_for,
     samples_in,
     split,
     stack,
     to_array,
     to_tensor,
 )
-from shoal.serve.types import DataType, InferRequest, ModelMetadata, RequestedOutput, Tensor, TensorSpec
+from shoal.inference.types import DataType, InferRequest, ModelMetadata, RequestedOutput, Tensor, TensorSpec
 
 NUMBERS = [each for each in DataType if each not in (DataType.BYTES, DataType.BF16)]
 SHAPES = arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
@@ -188,3 +190,24 @@ def test_without_batches_the_first_dimension_is_the_models_own_affair() -> None:
     long = request(ints("x", np.zeros(16000)))
     check_request(long, audio)
     assert samples_in(long, audio) == 1
+
+
+def test_some_outputs_are_given_on_request_only_and_some_always() -> None:
+    outputs = tuple(TensorSpec(name, DataType.INT32, (-1,)) for name in ("y", "p", "stage", "approximate"))
+    plain = ModelMetadata("m", ("1",), "test", (TensorSpec("x", DataType.INT32, (-1,)),), outputs)
+    model = replace(plain, on_request=("stage",), always=("approximate",))
+
+    def given(*named: str, **parameters: Any) -> tuple[str, ...]:
+        wanted = tuple(RequestedOutput(name) for name in named)
+        asked = request(ints("x", [1]), outputs=wanted, parameters=parameters)
+        check_request(asked, model)
+        return outputs_for(asked, model)
+
+    assert given() == ("y", "p", "approximate")
+    assert given("y") == ("y", "approximate")
+    assert given("stage", "y") == ("stage", "y", "approximate")
+    assert given("y", explain=True) == ("y", "approximate", "stage")
+    assert given("y", explain=False) == given("y")
+    with pytest.raises(BadRequest, match="must be true or false"):
+        given(explain="yes")
+    assert outputs_for(request(ints("x", [1]), parameters={"explain": "yes"}), plain) == ()

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core import Invalid, Money, PriorityClass
+from shoal.inference.types import ModelSpec
 from shoal.serve.contract import Deployment, GatewayConfig, TenantEntry
 from shoal.serve.gateway.meter import INTERVAL_S, Meter
-from shoal.serve.types import ModelSpec, ServiceSpec
+from shoal.serve.types import ServiceSpec
 from shoal.serve.usage import OPERATOR, OpenInterval, Share, UsageRecord
 from tests.serve import usage_file
 

@@ -103,6 +103,7 @@ async def play(store, make, sequence):
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rounds=st.lists(st.lists(st.tuples(names, st.integers(0, 1), st.integers(0, 6)), max_size=8), max_size=5))
+@pytest.mark.slow
 def test_crowds_of_changes(fresh, make, rounds):
     asyncio.run(crowd(fresh(), make, rounds))
 

@@ -28,7 +28,7 @@ from shoal.store import open_store
 from shoal.store.database import Database
 from shoal.store.migrate import MIGRATIONS, OWN
 from shoal.store.tables import Tables
-from shoal.tenancy.live.tables import TABLES as TENANCY
+from shoal.tenancy.live.repository import TABLES as TENANCY
 from tests.control.simulation import World
 
 HERE = Path(__file__).parent

@@ -63,7 +63,8 @@ def test_its_settings_table_loop_decision_cause_and_command_are_the_servers(shoa
     now = datetime.now(UTC)
     assert "curfew.opens" in {row["name"] for row in shoal("settings")}
     shoal.up(now + timedelta(hours=2), now + timedelta(hours=3))
-    assert shoal("curfew") == {"open": False, "nights": []}
+    found = shoal("curfew")
+    assert (found["figures"][0]["value"], found["parts"][0]["rows"]) == (False, [])
     kept = submit(shoal, tmp_path, "kept", labels={"curfew": "yes"})
     free = submit(shoal, tmp_path, "free")
     assert shoal("wait", free)
@@ -73,9 +74,9 @@ def test_its_settings_table_loop_decision_cause_and_command_are_the_servers(shoa
     assert shoal("show", kept)["state"] == "QUEUED"
     shoal("down")
     shoal.up(now - timedelta(hours=1), now + timedelta(hours=2))
-    assert shoal("curfew")["open"]
+    assert shoal("curfew")["figures"][0]["value"]
     shoal("wait", kept)
     assert shoal("show", kept)["state"] == "SUCCEEDED"
     shoal("down")
     shoal.up(now + timedelta(hours=2), now + timedelta(hours=3))
-    assert f"{now:%F}" in shoal("curfew")["nights"], "its table outlives the server"
+    assert [f"{now:%F}"] in shoal("curfew")["parts"][0]["rows"], "its table outlives the server"

@@ -20,6 +20,7 @@ pytest.importorskip("lightkube", reason="the Kubernetes client is not installed"
 _WITHIN_S = 30.0
 
 
+@pytest.mark.slow
 def test_a_job_over_two_nodes_outlives_its_server(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with fake_cluster() as (cluster, url):

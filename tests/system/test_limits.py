@@ -76,6 +76,7 @@ def manifest(path: Path, code: str, **fields: Any) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_fork_bomb_ends_with_its_time_and_leaves_nothing(home: Home, tmp_path: Path) -> None:
     start(home, jobs__max_processes=str(PROCESSES))
     bomb = manifest(tmp_path / "bomb.json", BOMB, name="bomb", max_runtime="5s", grace="0s")

@@ -36,6 +36,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     kill_until_none(lambda: [each.process for each in marked(home.path)], timeout_s=20)
 
 
+@pytest.mark.slow
 def test_every_acknowledged_job_of_every_plane_runs_once_through_kills(home: Home, tmp_path: Path) -> None:
     chance, ran = random.Random(7), tmp_path / "ran"
     script = f'echo "$SHOAL_JOB_ID" >> {ran}; sleep 0.2'

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clusters.ray import PrivateRay
 
-from shoal.engine.ray.private import PrivateRay
 from tests.engine.ray_kit import needs_ray
 
 pytestmark = needs_ray
@@ -60,6 +60,7 @@ def _job(name: str, command: str, **more: Any) -> str:
     return json.dumps({"name": name, "command": ["sh", "-c", command], "resources": resources, **more})
 
 
+@pytest.mark.slow
 def test_a_gang_over_two_nodes_outlives_its_server(cluster: PrivateRay, tmp_path: Path) -> None:
     site = Site(tmp_path / "home", cluster)
     server = site.up()
@@ -98,6 +99,7 @@ def test_a_job_whose_node_dies_begins_again_on_another(tmp_path: Path) -> None:
             site.shoal("down")
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_not_there_is_named_at_once(cluster: PrivateRay, tmp_path: Path) -> None:
     site = Site(tmp_path / "home", cluster)
     site.environ["SHOAL_RAY__ADDRESS"] = "127.0.0.1:1"

@@ -94,7 +94,7 @@ def drop_all_of_it(home: Home) -> None:
     [
         (drop_log, "write-ahead log is missing or cut"),
         pytest.param(cut_log, "write-ahead log is missing or cut", marks=pytest.mark.slow),
-        (drop_database, "the database is missing: sequence"),
+        pytest.param(drop_database, "the database is missing: sequence", marks=pytest.mark.slow),
         pytest.param(drop_all_of_it, "the database is missing, and this home is not a new one", marks=pytest.mark.slow),
     ],
 )
@@ -213,6 +213,7 @@ def test_a_backup_is_made_while_the_server_runs_and_brings_a_home_back(home: Hom
         assert "control.restored" in {event.kind for event in client.events()}
 
 
+@pytest.mark.slow
 def test_an_older_copy_of_all_files_is_refused_by_the_jobs_that_ended_after_it(home: Home, tmp_path: Path) -> None:
     def over(name: str) -> Callable[[], bool]:
         return lambda: known(home).get(name) == "SUCCEEDED" and not list(home.path.glob("gangs/*/gang.json"))

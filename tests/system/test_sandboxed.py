@@ -14,8 +14,9 @@ import pytest
 from shoal.base.home import Home, stop_server
 from shoal.base.processes import kill_until_none
 from shoal.contract.lifecycle import JobState
+from shoal.contract.principal import TokenRole
 from shoal.control.server import start_detached
-from shoal.core import Sandbox
+from shoal.core import Conflict, Sandbox
 from shoal.engine.local.processes import marked
 from shoal.engine.sandbox import capabilities
 from shoal.sdk import Client
@@ -82,6 +83,10 @@ def test_a_new_tenant_has_a_user_of_its_own_unless_none_is_asked_for(home: Home,
         assert client.create_tenant("red").sandbox is Sandbox.USER
         assert client.create_tenant("trusted", sandbox="none").sandbox is Sandbox.NONE
         assert client.tenant("default").sandbox is Sandbox.NONE
+        with pytest.raises(Conflict, match="would run commands as root"):
+            client.create_token("default")
+        assert client.create_token("default", role=TokenRole.VIEWER).token
+        assert client.create_token("trusted").token
         plane = client.planes.create("p", tenant="trusted")
         with Client(plane.url, plane.token, environ={}) as inside:
             assert inside.create_tenant("team").sandbox is Sandbox.NONE

@@ -175,6 +175,7 @@ TENSORS = (
 )
 
 
+@pytest.mark.slow
 def test_a_replica_that_hangs_is_ended_and_started_again(home: Home, tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(HANGS)
     common = "files: [model.py]\nresources: {cpus: 0.2}\ngrace: 1s\n"

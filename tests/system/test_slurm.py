@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clusters.slurm import PrivateSlurm
 
-from shoal.engine.slurm.private import PrivateSlurm
 from tests.engine.slurm_kit import needs_slurm
 
 pytestmark = needs_slurm
@@ -62,7 +62,10 @@ class Site:
         return job
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["delegated", "placed"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(True, id="delegated", marks=pytest.mark.slow), pytest.param(False, id="placed")],
+)
 def site(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cluster: PrivateSlurm
 ) -> Iterator[Site]:
@@ -89,6 +92,7 @@ def test_a_gang_over_two_nodes_runs_and_its_log_is_read(site: Site) -> None:
     assert "rank 0 of 2 at 127.0.0.1" in site.shoal("logs", "wide")
 
 
+@pytest.mark.slow
 def test_a_killed_server_finds_its_job_again(site: Site) -> None:
     site.submit(_job("long", "sleep 3; echo done once"))
     site.until("long", "RUNNING")
@@ -99,6 +103,7 @@ def test_a_killed_server_finds_its_job_again(site: Site) -> None:
     assert site.shoal("logs", "long").count("done once") == 1
 
 
+@pytest.mark.slow
 def test_a_job_that_waits_says_for_what(site: Site) -> None:
     site.submit(_job("full", "sleep 60", ranks=2, each=2))
     site.until("full", "RUNNING")

@@ -8,7 +8,7 @@ from pathlib import Path
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import JobFilter
-from shoal.control.extensions import Chosen
+from shoal.control.extensions.loaded import Chosen
 from shoal.control.plane import ControlPlane
 from shoal.core import Device, Node, SystemClock
 from shoal.engine.simulated import Script, SimulatedCluster, SimulatedEngine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from shoal.tenancy.live.gate import Gate
+from shoal.tenancy.live.turns import Gate
 
 
 async def _hand_over(gate: Gate, plane: str, at: int, order: list[str], weight: float = 1.0) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.admission import reasons
 from shoal.core import Quota, Reason, Resources
-from shoal.tenancy.telling import quota_left, told
+from shoal.tenancy.translate import quota_left, told
 
 SECRET = ("blue", "j-0abc", "n17")
 REASONS = [

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
-from shoal.control.extensions import Chosen
+from shoal.control.extensions.loaded import Chosen
 from shoal.control.plane import ControlPlane
 from shoal.core import Device, Node, PriorityClass, Quota
 from shoal.engine import Gang

@@ -71,6 +71,7 @@ def test_alone(example: str, arguments: list[str], least: float, tmp_path: Path)
     assert accuracy(finish(start(example, *arguments, cwd=tmp_path))) >= least
 
 
+@pytest.mark.slow
 def test_torch(tmp_path: Path) -> None:
     process = start("torch-digits", cwd=tmp_path)
     if find_spec("torch"):
@@ -84,8 +85,8 @@ def test_torch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("example", "least"),
     [
-        ("digits-sgd", 0.9),
-        *(pytest.param(*each, marks=SLOW) for each in (("numpy-mlp", 0.93), ("gang-allreduce", 0.9), ("flaky", 0.8))),
+        pytest.param(*each, marks=SLOW)
+        for each in (("digits-sgd", 0.9), ("numpy-mlp", 0.93), ("gang-allreduce", 0.9), ("flaky", 0.8))
     ],
 )
 def test_a_stop_and_a_resume_reach_what_one_go_does(example: str, least: float, tmp_path: Path) -> None:
@@ -121,6 +122,7 @@ def gang(tmp_path: Path, *arguments: str) -> list[subprocess.Popen[str]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_gang_learns_stops_and_resumes_together(tmp_path: Path) -> None:
     ranks = gang(tmp_path, "--steps", "2000000")
     assert ranks[0].stdout is not None

@@ -9,11 +9,12 @@ Another part may put some of the jobs in order: it hands `decide` an `Order`, an
 """
 
 from shoal.admission import reasons
-from shoal.admission.capacity import held_by_all
+from shoal.admission.additions import Additions, Dropped, unite
+from shoal.admission.amounts import held_by_all
 from shoal.admission.decide import decide
 from shoal.admission.explain import explain, obstacles
 from shoal.admission.index import ClusterIndex
-from shoal.admission.order import Order, Turn
+from shoal.admission.order import Order, Prefers, Turn
 from shoal.admission.outlook import Outlook
 from shoal.admission.quota import Account
 from shoal.admission.reservation import Reservation
@@ -34,8 +35,38 @@ from shoal.admission.types import (
 from shoal.admission.without import without
 
 __all__ = [
-    "Account", "Blocker", "ClusterIndex", "Decision", "Explanation", "Group", "GroupKey", "Layout", "Need", "NodeState",
-    "Order", "Outlook", "Pending", "Policy", "Preemption", "Reservation", "Running", "Snapshot", "Spread", "Start",
-    "TenantState", "Turn", "decide", "expected_runtime_s", "explain", "held_by_all", "obstacles", "reasons", "resolve",
+    "Account",
+    "Additions",
+    "Blocker",
+    "ClusterIndex",
+    "Decision",
+    "Dropped",
+    "Explanation",
+    "Group",
+    "GroupKey",
+    "Layout",
+    "Need",
+    "NodeState",
+    "Order",
+    "Outlook",
+    "Pending",
+    "Policy",
+    "Preemption",
+    "Prefers",
+    "Reservation",
+    "Running",
+    "Snapshot",
+    "Spread",
+    "Start",
+    "TenantState",
+    "Turn",
+    "decide",
+    "expected_runtime_s",
+    "explain",
+    "held_by_all",
+    "obstacles",
+    "reasons",
+    "resolve",
+    "unite",
     "without",
 ]  # fmt: skip

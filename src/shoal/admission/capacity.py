@@ -8,144 +8,19 @@ Nodes are named by their position in the snapshot.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 
+from shoal.admission.amounts import Amount, use_up
 from shoal.admission.pools import keys_of
-from shoal.admission.snapshot import CPU_POOL, BucketKey, Layout, Need, NodeKind, Snapshot
+from shoal.admission.snapshot import CPU_POOL, BucketKey, Need, Snapshot
 from shoal.admission.together import Fits, among
 from shoal.admission.types import NO_SEATS, Seats, Shared, Spread
 from shoal.core import Share
 
 Plan = tuple[tuple[int, int], ...]
 """(node position, ranks on it) of a gang placed whole."""
-
-
-@dataclass(slots=True)
-class Amount:
-    """Some of a node's devices, cpus and memory; may go below zero. Devices count by type, but those that can be
-    shared (`shared`: what each offers) one by one: `seats` is what there is of each, by id."""
-
-    devices: dict[str, int] = field(default_factory=dict)
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    shared: Shared = field(default_factory=dict)
-    seats: dict[str, Seats] = field(default_factory=dict)
-
-    def add(self, need: Need, times: int, ids: Iterable[str] = ()) -> None:
-        """What ranks take; `ids` are their devices, and matter for those that can be shared."""
-        for kind, count in need.kinds:
-            of_kind = self.shared.get(kind)
-            if of_kind is None:
-                self.devices[kind] = self.devices.get(kind, 0) + count * times
-                continue
-            for device in ids:
-                if device in of_kind:
-                    part = need.of_device(of_kind[device])
-                    self.seats[device] = self.seats.get(device, NO_SEATS).plus(part)
-        self.cpu_milli += need.cpu_milli * times
-        self.memory_bytes += need.memory_bytes * times
-
-    def ranks(self, need: Need, at_most: int) -> int:
-        """How many ranks fit into this amount, counted up to `at_most`."""
-        for kind, count in need.kinds:
-            if kind in self.shared:
-                found = len(self.open_to(need, kind))
-            else:
-                found = self.devices.get(kind, 0) if need.share is Share.EXCLUSIVE else 0
-            at_most = min(at_most, found // count)
-        if need.cpu_milli:
-            at_most = min(at_most, self.cpu_milli // need.cpu_milli)
-        if need.memory_bytes:
-            at_most = min(at_most, self.memory_bytes // need.memory_bytes)
-        return need.at_most(max(at_most, 0))
-
-    def open_to(self, need: Need, kind: str) -> list[str]:
-        """The devices of a type that can be shared on which a rank fits: those with most room first."""
-        whole, seats = self.shared[kind], self.seats
-        fits = [each for each in whole if need.of_device(whole[each]).within(seats.get(each, NO_SEATS))]
-        return fits if need.share is Share.EXCLUSIVE else sorted(fits, key=lambda each: _crowding(seats[each]))
-
-    def number_of(self, need: Need) -> int:
-        """How many devices of the pool that a rank could have one of."""
-        return len(self.open_to(need, need.pool)) if need.pool in self.shared else self.devices.get(need.pool, 0)
-
-    def part_for(self, need: Need, ranks: int) -> Amount:
-        """The part of this amount that the ranks would take."""
-        part = Amount(shared=self.shared)
-        ids: list[str] = []
-        for kind, count in need.kinds:
-            if kind in self.shared:
-                ids += self.open_to(need, kind)[: count * ranks]
-        part.add(need, ranks, ids)
-        return part
-
-    def plus(self, other: Amount) -> None:
-        for kind, count in other.devices.items():
-            self.devices[kind] = self.devices.get(kind, 0) + count
-        for device, seats in other.seats.items():
-            self.seats[device] = self.seats.get(device, NO_SEATS).plus(seats)
-        self.cpu_milli += other.cpu_milli
-        self.memory_bytes += other.memory_bytes
-
-    def minus(self, other: Amount) -> None:
-        for kind, count in other.devices.items():
-            self.devices[kind] = self.devices.get(kind, 0) - count
-        for device, seats in other.seats.items():
-            self.seats[device] = self.seats.get(device, NO_SEATS).minus(seats)
-        self.cpu_milli -= other.cpu_milli
-        self.memory_bytes -= other.memory_bytes
-
-    def within(self, other: Amount) -> bool:
-        """Whether the other has as much of everything that this has any of."""
-        return (
-            all(count <= other.devices.get(kind, 0) for kind, count in self.devices.items() if count)
-            and all(seats.within(other.seats.get(each, NO_SEATS)) for each, seats in self.seats.items() if any(seats))
-            and self.cpu_milli <= max(0, other.cpu_milli)
-            and self.memory_bytes <= max(0, other.memory_bytes)
-        )
-
-    def copy(self) -> Amount:
-        return Amount(self.devices.copy(), self.cpu_milli, self.memory_bytes, self.shared, self.seats.copy())
-
-    def draw(self, source: Amount) -> None:
-        """Serve as much of this as possible from `source`; the rest stays."""
-        for kind, count in self.devices.items():
-            drawn = min(count, source.devices.get(kind, 0))
-            self.devices[kind] = count - drawn
-            source.devices[kind] = source.devices.get(kind, 0) - drawn
-        for device, seats in self.seats.items():
-            had = source.seats.get(device, NO_SEATS)
-            part = seats.least(had)
-            self.seats[device] = seats.minus(part)
-            source.seats[device] = had.minus(part)
-        cpu_milli, memory_bytes = min(self.cpu_milli, source.cpu_milli), min(self.memory_bytes, source.memory_bytes)
-        self.cpu_milli -= cpu_milli
-        source.cpu_milli -= cpu_milli
-        self.memory_bytes -= memory_bytes
-        source.memory_bytes -= memory_bytes
-
-    def __bool__(self) -> bool:
-        return bool(self.cpu_milli or self.memory_bytes or self.devices or self.seats)
-
-
-def whole_node(kind: NodeKind) -> Amount:
-    """All that a node of this kind has."""
-    shared = {name: {f"{name} {at}": seats for at, seats in enumerate(each)} for name, each in kind.seats}
-    devices = {name: count for name, count in kind.capacity.accelerators.items() if name not in shared}
-    seats = {device: seats for of_kind in shared.values() for device, seats in of_kind.items()}
-    return Amount(devices, kind.capacity.cpu_milli, kind.capacity.memory_bytes, shared, seats)
-
-
-def held_by_all(layout: Layout, need: Need, ranks: int) -> int:
-    """How many of the ranks all nodes would hold if they were empty."""
-    return sum(number * whole_node(kind).ranks(need, ranks) for kind, number in layout.kinds)
-
-
-def _crowding(seats: Seats) -> tuple[int, int, int]:
-    """Sorts the device with most free capacity first: best-effort work takes empty devices, then lightly used ones."""
-    return -seats.best_effort, -seats.guaranteed, -seats.memory
 
 
 @dataclass(slots=True)
@@ -216,12 +91,18 @@ class Capacity:
 
         PACK takes the fullest node that holds the whole gang; if no node does, as few nodes as possible, the emptiest
         first, and the fullest that fits for what is left; all of one rack, or the like, if any holds it. SPREAD puts
-        each rank on the node that is emptiest then. A need that says how many ranks each node gets is packed.
+        each rank on the node that is emptiest then. A need that says how many ranks each node gets is packed. Of the
+        nodes where it may be, the best ones that hold it whole are taken.
         """
+        if need.only is not None:
+            for best in need.only.tiers:
+                plan = self.find(replace(need, only=best), ranks, spread, mask)
+                if plan is not None:
+                    return plan
         asked = (need, ranks, mask)
         if asked in self._failed:
             return None
-        plan: Plan | None = None
+        plan = None
         if ranks == 1 or spread is Spread.PACK:
             at = self._best_node(need, ranks, spread, mask)
             plan = ((at, ranks),) if at is not None else None
@@ -231,6 +112,16 @@ class Capacity:
         if plan is None:
             self._failed.add(asked)
         return plan
+
+    def refine(self, plan: Plan, need: Need, spread: Spread, mask: int, saved: Mapping[str, float]) -> Plan:
+        """Where a gang that fits (by `plan`) saves most: `saved` is what nodes are worth to it beyond what its need
+        says, in seconds by name."""
+        ranks = sum(count for _, count in plan)
+        position = self._layout.position
+        worth = {position[name]: seconds for name, seconds in saved.items() if name in position}
+        sites = need.only if need.only is not None else self._layout.everywhere
+        found = (self.find(replace(need, only=best), ranks, spread, mask) for best in sites.worth(worth))
+        return next((better for better in found if better is not None), plan)
 
     def fitting(self, need: Need, mask: int, at_most: int) -> Iterator[tuple[int, int]]:
         """(node, ranks that fit on it) for every node where at least one does, emptiest bucket first."""
@@ -254,10 +145,11 @@ class Capacity:
                 return at_most
         return found
 
-    def most_on_one_node(self, pool: str) -> int:
-        """The greatest number of free devices of a pool on one node."""
-        for key in reversed(self._pool_keys(pool)):
-            for _ in self._members(pool, key):
+    def most_on_one_node(self, need: Need) -> int:
+        """The greatest number of free devices of its pool on one node where it may be."""
+        name = need.pool_name
+        for key in reversed(self._pool_keys(name)):
+            if any(need.may_be_on(at) for at in self._members(name, key)):
                 return key[0]
         return 0
 
@@ -293,7 +185,7 @@ class Capacity:
                 if used is None:
                     used = Amount(shared=self._layout.shared[at])
                     used.add(need, ranks, (device for devices in given for device in devices))
-                _use_up(hold.amount, used)
+                use_up(hold.amount, used)
         return tuple(given)
 
     def hold(self, number: int, at: int, amount: Amount) -> None:
@@ -321,6 +213,8 @@ class Capacity:
                 yield at
 
     def _ranks_on(self, at: int, need: Need, mask: int, at_most: int) -> int:
+        if need.only is not None and at not in need.only.at:
+            return 0
         if at in self._holds or self._layout.shared[at]:
             return self.free_on(at, mask).ranks(need, at_most)
         free = self._touched.get(at)
@@ -467,18 +361,6 @@ def _slice_of(members: tuple[int, ...], at: int) -> tuple[int, ...]:
     """The member equal to `at`, if there is one (members are sorted)."""
     where = bisect_left(members, at)
     return members[where : where + 1]
-
-
-def _use_up(amount: Amount, used: Amount) -> None:
-    for kind, count in used.devices.items():
-        if kind in amount.devices:
-            amount.devices[kind] = max(0, amount.devices[kind] - count)
-    for device, seats in used.seats.items():
-        if device in amount.seats:
-            had = amount.seats[device]
-            amount.seats[device] = had.minus(had.least(seats))
-    amount.cpu_milli = max(0, amount.cpu_milli - used.cpu_milli)
-    amount.memory_bytes = max(0, amount.memory_bytes - used.memory_bytes)
 
 
 def _pick(ids: list[str], count: int, index_of: Mapping[str, int]) -> tuple[str, ...]:

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from functools import partial
 from heapq import heapify, heappop, heapreplace
 from math import inf
@@ -24,11 +23,11 @@ from operator import itemgetter
 from shoal.admission import reasons
 from shoal.admission.capacity import Capacity, Plan
 from shoal.admission.fairness import Ring
-from shoal.admission.order import MOST_RESERVATIONS, Order, Turn
-from shoal.admission.preempt import CLAIMS, Eviction, Evictor
+from shoal.admission.order import MOST_RESERVATIONS, Order, Prefers, Turn
+from shoal.admission.preempt import CLAIMS, Eviction, Evictor, leave_tainted
 from shoal.admission.quota import Account, Limit, tightest
-from shoal.admission.reservation import Reservation, reserve
-from shoal.admission.shapes import Asked, Shapes
+from shoal.admission.reservation import MOST_HELD, Kept, Reservation, Waiting, reserve, waits_for
+from shoal.admission.shapes import Asked, Line, Shapes
 from shoal.admission.snapshot import (
     Group,
     Need,
@@ -37,46 +36,30 @@ from shoal.admission.snapshot import (
     group_key,
     slots,
 )
-from shoal.admission.types import Claim, Decision, Pending, Preemption, Running, Start
+from shoal.admission.types import Claim, Decision, Pending, Preemption, Running, Spread, Start
 from shoal.contract.records import RankPlacement
 from shoal.core import PriorityClass, Reason, Share
 
 
-def decide(snapshot: Snapshot, order: Order | None = None) -> Decision:
-    """A pure function: the same snapshot and order give the same decision."""
-    return _Cycle(snapshot, order).run()
-
-
-@dataclass(slots=True)
-class _Line:
-    """What is left of a group in this decision: the job at its head and those behind it."""
-
-    group: Group
-    head: Pending
-    rest: Iterator[Pending]
-
-
-@dataclass(slots=True)
-class _Held:
-    """A reservation made in this decision, with its bit in the masks of `Capacity`."""
-
-    number: int
-    reservation: Reservation
-    young: bool
+def decide(snapshot: Snapshot, order: Order | None = None, prefers: Prefers | None = None) -> Decision:
+    """A pure function: the same snapshot, order and preferences give the same decision. `prefers` is asked only for
+    jobs that can start, and chooses between nodes on which the whole job fits."""
+    return _Cycle(snapshot, order, prefers).run()
 
 
 _CLAIMED = 1 << CLAIMS
 
-_Waiting = tuple[int, float, str, _Line]
+_Waiting = tuple[int, float, str, Line]
 """A heap entry: (-priority, queued at, job id, line)."""
 
 
 class _Cycle:
     """One decision while it is being made."""
 
-    def __init__(self, snapshot: Snapshot, order: Order | None) -> None:
+    def __init__(self, snapshot: Snapshot, order: Order | None, prefers: Prefers | None) -> None:
         self._snapshot = snapshot
         self._order = order
+        self._prefers = prefers
         self._now = snapshot.now
         self._policy = snapshot.policy
         self._capacity = Capacity(snapshot)
@@ -86,8 +69,8 @@ class _Cycle:
         )
         self._accounts: dict[str, Account] = {}
         self._shapes = Shapes(snapshot)
-        self._reservations: list[_Held] = []
-        self._never: Counter[str] = Counter()
+        self._reservations: list[Kept] = []
+        self._never: Counter[Waiting] = Counter()
         self._evictor: Evictor | None = None
         self._claims: dict[str, Claim] = {}
         self._begun: set[str] = set()
@@ -105,6 +88,7 @@ class _Cycle:
             self._serve(priority_class)
         if self._order is not None:
             self._serve_ordered(self._order)
+        self._preemptions += leave_tainted(self._snapshot, {each.job_id for each in self._preemptions})
         deficits, turn = self._ring.finish()
         due = [held.reservation.at for held in self._reservations if held.reservation.at > self._now]
         if self._snapshot.pending.next_due is not None:
@@ -153,7 +137,7 @@ class _Cycle:
                     jobs = (job for job in group.ready if job.job_id not in self._begun)
                 head = next(jobs, None)
                 if head is not None:
-                    heap.append((-head.priority, head.queued_at, head.job_id, _Line(group, head, jobs)))
+                    heap.append((-head.priority, head.queued_at, head.job_id, Line(group, head, jobs)))
                 self._note_delayed(group)
             if heap:
                 heapify(heap)
@@ -175,7 +159,7 @@ class _Cycle:
 
     # --- one job
 
-    def _admit(self, name: str, line: _Line) -> bool:
+    def _admit(self, name: str, line: Line) -> bool:
         """True when those behind the job in its group may be looked at."""
         job, asked = line.head, self._shapes.asked(line.group.shape)
         if job.job_id in self._claims:
@@ -196,9 +180,14 @@ class _Cycle:
         for need, ranks in self._sizes(job, needs, account, mask):
             plan = self._capacity.find(need, ranks, asked.spread, mask)
             if plan is not None:
-                self._start(name, job, need, plan, mask)
+                self._start(name, job, need, self._refined(job, need, plan, asked.spread, mask), mask)
                 return True
         return self._blocked(name, job, asked, needs, mask)
+
+    def _refined(self, job: Pending, need: Need, plan: Plan, spread: Spread, mask: int) -> Plan:
+        """The plan, or a better one of the same size where others prefer nodes for the job."""
+        saved = self._prefers(job.job_id) if self._prefers is not None else None
+        return self._capacity.refine(plan, need, spread, mask, saved) if saved else plan
 
     def _sizes(self, job: Pending, needs: tuple[Need, ...], account: Account, mask: int) -> list[tuple[Need, int]]:
         """Where to try to start it, with how many ranks: as many as capacity and quota allow, if it may vary."""
@@ -260,6 +249,7 @@ class _Cycle:
                 continue
             if ranks < most and (ranks := self._capacity.most(need, mask, most)) > job.ranks:
                 plan = self._capacity.find(need, ranks, spread, mask) or plan
+            plan = self._refined(job, need, plan, spread, mask)
             self._start(job.tenant, job, need, plan, mask, partial(order.starts, turn))
             return True
         return False
@@ -306,7 +296,7 @@ class _Cycle:
         known = not job.endless and (job.expected_s is not None or state.mean_runtime_s is not None)
         running = Running(
             job.job_id, name, job.priority_class, job.priority, job.resources, placed, self._now,
-            expected_end=end if known else None, endless=job.endless,
+            expected_end=end if known else None, endless=job.endless, affinity=job.affinity,
         )  # fmt: skip
         insort(self._started, ((end, job.job_id), running), key=itemgetter(0))
 
@@ -347,9 +337,13 @@ class _Cycle:
         group = next(group for group in self._snapshot.pending.by_tenant[job.tenant] if group.key == group_key(job))
         position = self._snapshot.nodes.layout.position
         plan = tuple((position[name], ranks) for name, ranks in claim.ranks if name in position)
-        if len(plan) < len(claim.ranks) or not all(self._snapshot.nodes.states[at].schedulable for at, _ in plan):
+        need = next((need for need in self._shapes.asked(group.shape).needs if need.pool == claim.pool), None)
+        if len(plan) < len(claim.ranks) or need is None or not all(self._open_to(need, at) for at, _ in plan):
             return None, ()
-        return next((need for need in self._shapes.asked(group.shape).needs if need.pool == claim.pool), None), plan
+        return need, plan
+
+    def _open_to(self, need: Need, at: int) -> bool:
+        return self._snapshot.nodes.states[at].schedulable and need.may_be_on(at)
 
     def _elsewhere(self, name: str, job: Pending, asked: Asked) -> bool:
         """A job for which capacity is being freed starts at once if it fits somewhere else by now."""
@@ -357,7 +351,7 @@ class _Cycle:
         need = next(need for need in asked.needs if need.pool == claim.pool)
         plan = self._capacity.find(need, job.ranks, asked.spread, mask)
         if plan is not None:
-            self._start(name, job, need, plan, mask)
+            self._start(name, job, need, self._refined(job, need, plan, asked.spread, mask), mask)
         return True
 
     def _making_room(self) -> Evictor:
@@ -407,11 +401,13 @@ class _Cycle:
 
     def _reserve(self, job: Pending, needs: tuple[Need, ...]) -> Reservation | None:
         """A reservation, if no earlier job of the pool has one; of several types the one that is free first."""
-        reserved = {held.reservation.need.pool_name for held in self._reservations}
-        reserved.update(pool for pool, count in self._never.items() if count >= MOST_RESERVATIONS)
+        if len(self._reservations) >= MOST_HELD:
+            return None
+        reserved = {waits_for(held.reservation.need) for held in self._reservations}
+        reserved.update(queue for queue, count in self._never.items() if count >= MOST_RESERVATIONS)
         everything = (1 << (len(self._reservations) + 1)) - 1
         found = [
-            reservation for need in needs if need.pool_name not in reserved
+            reservation for need in needs if waits_for(need) not in reserved
             and (reservation := reserve(
                 self._snapshot, self._capacity, job.job_id, need, job.ranks, everything, self._started
             )) is not None
@@ -420,13 +416,13 @@ class _Cycle:
             return None
         best = min(found, key=lambda reservation: reservation.at)
         if best.at == inf:  # what never ends frees nothing that could be kept for it
-            self._never[best.need.pool_name] += 1
+            self._never[waits_for(best.need)] += 1
         else:
             self._keep(best, young=self._now - job.queued_at < self._policy.backfill_s)
         return best
 
     def _keep(self, reservation: Reservation, *, young: bool) -> None:
-        held = _Held(len(self._reservations) + 1, reservation, young)
+        held = Kept(len(self._reservations) + 1, reservation, young)
         self._reservations.append(held)
         for at, amount in reservation.holds:
             self._capacity.hold(held.number, at, amount)
@@ -494,7 +490,7 @@ class _Cycle:
                 return reasons.reserved(self._overtaken(job, need), reservation)
         need = reservation.need if reservation is not None else needs[0]
         fitting = sum(fits for _, fits in self._capacity.fitting(need, mask, job.ranks))
-        reason = reasons.shape(need, job.ranks, self._capacity.most_on_one_node(need.pool_name), fitting)
+        reason = reasons.shape(need, job.ranks, self._capacity.most_on_one_node(need), fitting)
         if lasting:
             asked.stuck[key] = reason
         return reasons.reserved(reason, reservation)

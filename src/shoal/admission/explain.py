@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from shoal.admission import reasons
-from shoal.admission.capacity import Capacity, held_by_all
+from shoal.admission.amounts import held_by_all
+from shoal.admission.capacity import Capacity
 from shoal.admission.decide import decide
 from shoal.admission.index import ClusterIndex
 from shoal.admission.outlook import EndBy, Outlook, Start
@@ -19,7 +20,7 @@ from shoal.admission.quota import Account, Limit
 from shoal.admission.reservation import reserve
 from shoal.admission.snapshot import Layout, Need, Snapshot, resolve
 from shoal.admission.types import Blocker, Explanation, NodeState, Pending, TenantState
-from shoal.core import ANY, NotFound, PriorityClass, Quota, Reason, Resources, Tenant
+from shoal.core import ANY, NO_AFFINITY, Affinity, NotFound, PriorityClass, Quota, Reason, Resources, Tenant
 
 
 def explain(snapshot: Snapshot, job_id: str, outlook: Outlook | None = None) -> Explanation:
@@ -41,10 +42,12 @@ def explain(snapshot: Snapshot, job_id: str, outlook: Outlook | None = None) -> 
     started = next((start for start in decision.starts if start.job_id == job_id), None)
     if started is not None:
         return Explanation(job_id, (), ahead, snapshot.now, started.reason.text, "it starts now")
-    needs, held = _alternatives(snapshot.nodes.layout, job.resources, job.ranks, job.per_node)
+    needs, held = _alternatives(snapshot.nodes.layout, job.resources, job.ranks, job.per_node, job.affinity)
     if held < job.ranks:
         never = reasons.impossible(needs[0], job.ranks, held)
         change = "ask for less, or add a node that has this"
+        if needs[0].only is not None:
+            change = "ask for less, change `nodes` in the manifest, or add a node that has this"
         return Explanation(
             job_id, (Blocker(reasons.IMPOSSIBLE, True, never, change),), ahead, None, f"waits: {never.text}",
             "never on these nodes",
@@ -59,10 +62,12 @@ def explain(snapshot: Snapshot, job_id: str, outlook: Outlook | None = None) -> 
     return Explanation(job_id, causes, ahead, at, summary, estimate)
 
 
-def obstacles(layout: Layout, tenant: Tenant, resources: Resources, ranks: int) -> list[Reason]:
-    """Why a job of so many ranks would not start even if it were alone: no node holds it, or it needs more than the
+def obstacles(
+    layout: Layout, tenant: Tenant, resources: Resources, ranks: int, affinity: Affinity = NO_AFFINITY
+) -> list[Reason]:
+    """Why a job of `ranks` ranks would not start even if it were alone: no node holds it, or it needs more than the
     whole quota of its tenant. Nothing that waits or runs is looked at. Empty if it can start some day."""
-    needs, held = _alternatives(layout, resources, ranks)
+    needs, held = _alternatives(layout, resources, ranks, 0, affinity)
     if held < ranks:
         return [reasons.impossible(needs[0], ranks, held)]
     account = Account(TenantState(tenant))
@@ -146,7 +151,7 @@ def _causes(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...], ahead: in
         if reopen or (closed and Capacity(spare).find(need, job.ranks, spread, 0) is not None):
             causes.append(_closed_cause(closed, blocking=reopen))
         fitting = sum(count for _, count in capacity.fitting(need, 0, job.ranks))
-        text = reasons.shape(need, job.ranks, capacity.most_on_one_node(need.pool_name), fitting)
+        text = reasons.shape(need, job.ranks, capacity.most_on_one_node(need), fitting)
         text = reasons.reserved(text, reservation)
         facts = {**text.facts, "to_start": {"end": list(end)}}
         wish = reasons.jobs_end(end) if end else "open or add nodes"
@@ -233,11 +238,13 @@ def _summary(causes: tuple[Blocker, ...], verdict: str) -> str:
     return chosen.reason.text if chosen.reason.text.startswith("waits") else f"waits: {chosen.reason.text}"
 
 
-def _alternatives(layout: Layout, resources: Resources, ranks: int, per_node: int = 0) -> tuple[tuple[Need, ...], int]:
+def _alternatives(
+    layout: Layout, resources: Resources, ranks: int, per_node: int, affinity: Affinity
+) -> tuple[tuple[Need, ...], int]:
     """What a rank needs, by type if it takes any that could ever hold it; and how many ranks all nodes would hold."""
     types: tuple[str | None, ...] = layout.types if ANY in resources.accelerators else (None,)
     needs = [resolve(resources, kind) for kind in types] or [resolve(resources, None)]
-    needs = [layout.each_node(need, per_node) for need in needs]
+    needs = [layout.on_nodes(need, per_node, affinity) for need in needs]
     held = [held_by_all(layout, need, ranks) for need in needs]
     possible = tuple(need for need, count in zip(needs, held, strict=True) if count >= ranks)
     return possible or tuple(needs), max(held)

@@ -43,10 +43,14 @@ from shoal.admission.snapshot import (
     slots,
 )
 from shoal.admission.types import Claim, Decision, Pending, Policy, Running, Spread, Start, TenantState
-from shoal.core import ANY, Node, PriorityClass, Resources, Tenant
+from shoal.core import ANY, Affinity, Node, PriorityClass, Resources, Tenant
 
 _MEAN_OVER = 32
 """The mean run time of a tenant follows about this many of its last jobs."""
+
+
+_Asked = tuple[Resources, int, Spread | None, int, Affinity]
+"""The fields of a `Shape`."""
 
 
 @dataclass(slots=True)
@@ -126,7 +130,7 @@ class ClusterIndex:
         self._dirty_accounts: set[str] = set()
         self._pending: CowMap[Pending] = CowMap()
         self._queues: dict[str, dict[GroupKey, _Queue]] = {}
-        self._shapes: WeakValueDictionary[tuple[Resources, int, Spread | None, int], Shape] = WeakValueDictionary()
+        self._shapes: WeakValueDictionary[_Asked, Shape] = WeakValueDictionary()
         self._delayed: set[str] = set()
         self._due: list[tuple[float, str]] = []
         self._frozen_queues: CowMap[TenantQueue] = CowMap()
@@ -393,7 +397,7 @@ class ClusterIndex:
             for group in frozen or ():
                 groups[group.key] = _Queue(group.key, group.shape, Runs.thaw(group.ready), Runs.thaw(group.delayed))
                 key = group.key
-                self._shapes[key.resources, key.ranks, key.placement, key.per_node] = group.shape
+                self._shapes[key.resources, key.ranks, key.placement, key.per_node, key.affinity] = group.shape
         self._dirty_queues.add(tenant)
         return groups
 
@@ -402,7 +406,7 @@ class ClusterIndex:
         groups = self._groups(job.tenant)
         queue = groups.get(key)
         if queue is None:
-            asked = (key.resources, key.ranks, key.placement, key.per_node)
+            asked = (key.resources, key.ranks, key.placement, key.per_node, key.affinity)
             shape = self._shapes.get(asked)
             if shape is None:
                 shape = self._shapes[asked] = Shape(*asked)

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from shoal.admission.persistent import CowMap
 from shoal.admission.pools import PoolTable
-from shoal.admission.snapshot import Layout, Need, NodeKind, NodeTable, Pool, Snapshot, resolve
+from shoal.admission.snapshot import Layout, Need, NodeTable, Pool, Snapshot, resolve
 from shoal.admission.together import levels_of
-from shoal.admission.types import ANY_MEMORY, NodeState, Running, Seats, Shared
-from shoal.core import Node
+from shoal.admission.types import ANY_MEMORY, NodeKind, NodeState, Running, Seats, Shared
+from shoal.core import Effect, Node
 
 JobsOn = tuple[tuple[str, ...], ...]
 """The ids of the jobs on each node, by its position."""
@@ -143,10 +143,12 @@ def _take_seats(seats: dict[str, dict[str, Seats]], devices: Iterable[str], need
 
 def _layout(nodes: list[Node], close: Iterable[str]) -> Layout:
     kinds: dict[NodeKind, int] = {}
+    kind_of: list[NodeKind] = []
     shared = tuple(_shared(node) for node in nodes)
     for node, devices in zip(nodes, shared, strict=True):
         seats = tuple((kind, tuple(sorted(of_kind.values()))) for kind, of_kind in sorted(devices.items()))
         kind = NodeKind(node.capacity(), seats)
+        kind_of.append(kind)
         kinds[kind] = kinds.get(kind, 0) + 1
     by_index = [sorted(node.devices, key=lambda device: (device.index, device.id)) for node in nodes]
     return Layout(
@@ -162,6 +164,14 @@ def _layout(nodes: list[Node], close: Iterable[str]) -> Layout:
         shared=shared,
         pooled=any(node.pooled for node in nodes),
         levels=levels_of(nodes, close),
+        nodes=tuple(nodes),
+        kind_of=tuple(kind_of),
+        tainted=frozenset(
+            at
+            for at, node in enumerate(nodes)
+            if any(taint.effect is not Effect.PREFER_NO_SCHEDULE for taint in node.taints)
+        ),
+        marked=any(node.taints for node in nodes),
     )
 
 

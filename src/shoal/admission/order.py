@@ -6,7 +6,7 @@ all that admission puts in order by itself, and respect its reservations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,10 @@ from shoal.core import Reason
 
 MOST_RESERVATIONS = 32
 """The most jobs for which one decision reserves capacity."""
+
+
+Prefers = Callable[[str], Mapping[str, float]]
+"""By the id of a waiting job, what nodes are worth to it beyond what its manifest says: seconds saved, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ _STEP_COST = 100_000
 """A forecast looks at most `_STEPS` decisions ahead, fewer where there are many jobs (each costs some of them)."""
 
 _RATE_OF = 4
-"""So many jobs of a tenant must have started within a forecast to go on counting at their rate beyond it."""
+"""The least number of jobs of a tenant that must start within a forecast before their rate is used beyond it."""
 
 
 class EndBy(StrEnum):
@@ -102,8 +102,8 @@ class Outlook:
             return self._starts.get(job_id)
 
     def start_by_rate(self, tenant: str, before: int) -> tuple[float, int] | None:
-        """When a job of a tenant starts that has so many others of it before it, if they go on to start as often as
-        within the forecast; and how many started within it. None if those were too few."""
+        """When a job starts that has `before` other jobs of its tenant ahead of it, if the tenant's jobs go on to start
+        as often as within the forecast; and how many started within it. None if those were too few."""
         with self._lock:
             for _ in self._steps:
                 pass
@@ -168,7 +168,7 @@ def _carry_out(
         index.start(
             Running(
                 job.job_id, job.tenant, job.priority_class, job.priority, job.resources, start.placement,
-                current.now, expected_end=end, endless=job.endless,
+                current.now, expected_end=end, endless=job.endless, affinity=job.affinity,
             )
         )  # fmt: skip
         if end is not None:

@@ -12,15 +12,17 @@ Otherwise a few candidates are searched exhaustively; for many, the knapsack's a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shoal.admission.capacity import Amount, Capacity, Plan
+from shoal.admission import reasons
+from shoal.admission.amounts import Amount
+from shoal.admission.capacity import Capacity, Plan
 from shoal.admission.reservation import Reservation, freed_by
 from shoal.admission.snapshot import Need, Snapshot, slots
 from shoal.admission.together import among
-from shoal.admission.types import Running
-from shoal.core import PriorityClass
+from shoal.admission.types import Preemption, Running
+from shoal.core import Effect, PriorityClass
 
 CLAIMS = 0
 """The bit of the holds for jobs that wait for preempted ones to end: no other may use that capacity, however short."""
@@ -85,7 +87,7 @@ class Evictor:
         """Where the gang fits once everything that is stopping has left; None if that is not enough."""
         if not self._soon:
             return None
-        fits = {at: self._free_soon(at, mask).ranks(need, ranks) for at in self._soon if self._usable(at)}
+        fits = {at: self._free_soon(at, mask).ranks(need, ranks) for at in self._soon if self._usable(at, need)}
         for at, count in self.capacity.fitting(need, mask, ranks):
             fits.setdefault(at, count)
         return self._fewest(fits, ranks)
@@ -147,8 +149,8 @@ class Evictor:
                 return tuple(sorted(plan))
         return None
 
-    def _usable(self, at: int) -> bool:
-        return self.snapshot.nodes.states[at].schedulable
+    def _usable(self, at: int, need: Need) -> bool:
+        return self.snapshot.nodes.states[at].schedulable and need.may_be_on(at)
 
     def _leave(self, holds: dict[int, Amount]) -> None:
         for at, amount in holds.items():
@@ -201,7 +203,7 @@ class Evictor:
         return sorted((v for v in found if v is not None), key=lambda victim: (victim.loss, victim.job_id))
 
     def _consider(self, options: dict[int, list[_Option]], at: int, need: Need, ranks: int, mask: int) -> None:
-        if not self._usable(at):
+        if not self._usable(at, need):
             return
         free = self._free_soon(at, mask)
         victims = self._candidates(at, mask)
@@ -250,6 +252,20 @@ class Evictor:
                 best = fewer
         plan = self._fewest(counted(best), ranks)
         return Eviction(plan, best) if plan is not None else None
+
+
+def leave_tainted(snapshot: Snapshot, asked: Collection[str]) -> Iterator[Preemption]:
+    """The jobs, beside those `asked` already, that run on nodes with a taint that they do not tolerate there."""
+    layout = snapshot.nodes.layout
+    leaving = set(asked)
+    for at in sorted(layout.tainted):
+        node = layout.nodes[at]
+        for job_id in snapshot.jobs_on[at]:
+            running = snapshot.running[job_id]
+            taints = running.affinity.intolerable(node.taints, Effect.NO_EXECUTE)
+            if taints and not running.stopping and job_id not in leaving:
+                leaving.add(job_id)
+                yield Preemption(job_id, "", reasons.tainted(node.name, taints[0]))
 
 
 def at_risk_s(snapshot: Snapshot, running: Running) -> float:

@@ -9,13 +9,13 @@ from shoal.admission.quota import Limit
 from shoal.admission.reservation import MAX_NAMED, Reservation
 from shoal.admission.snapshot import CPU_POOL, Layout, Need
 from shoal.admission.types import NodeState, Pending
-from shoal.core import CPU_SLOT, Reason, Share
+from shoal.core import CPU_SLOT, Reason, Share, Taint
 
 PLACED, BACKFILL = "placed", "backfill"
 """Codes of starts."""
 
-PREEMPTED = "preempted"
-"""Code of a preemption."""
+PREEMPTED, TAINT = "preempted", "taint"
+"""Codes of preemptions."""
 
 QUOTA, SHARE, SHAPE, PRIORITY = "quota", "share", "shape", "priority"
 BACKOFF, PREEMPTING, RESERVED, IMPOSSIBLE = "backoff", "preempting", "reserved", "impossible"
@@ -23,9 +23,8 @@ CLOSED = "closed"
 """Codes of waits."""
 
 
-def asked(need: Need, ranks: int) -> str:
-    """What a job asks for, in words: `8 a100 on one node`, `4 x 2 a100`, `a guaranteed share of 1 a100 (20 GiB)`,
-    `2 cores`."""
+def amount(need: Need, ranks: int) -> str:
+    """What a job asks for, in words: `8 a100`, `4 x 2 a100`, `a guaranteed share of 1 a100 (20 GiB)`, `2 cores`."""
     per_rank = [devices(count, kind) for kind, count in need.kinds]
     if need.pool == CPU_POOL:
         per_rank = [cores(need.cpu_milli)] if need.cpu_milli else []
@@ -36,12 +35,21 @@ def asked(need: Need, ranks: int) -> str:
         what = f"a {need.share.value} share of {what} ({memory(need.device_memory)})"
     if ranks > 1:
         return f"{ranks} x {what}, {need.per_node} on each node" if need.per_node else f"{ranks} x {what}"
-    return f"{what} on one node" if need.count != 1 or need.others else what
+    return what
+
+
+def asked(need: Need, ranks: int) -> str:
+    """What a job asks for and of which nodes, in words: `8 a100 on one node`, `4 x 2 a100`,
+    `1 a100 on one node with zone=a (2 of 8 nodes)`."""
+    what, nodes = amount(need, ranks), need.only.words if need.only is not None else ""
+    if ranks > 1:
+        return f"{what} on nodes{nodes}" if nodes else what
+    return f"{what} on one node{nodes}" if need.count != 1 or need.others or nodes else what
 
 
 def given(need: Need, job: Pending, ranks: int) -> str:
     """What a job starts with, in words; of one that may have more or fewer ranks, how many those are."""
-    text = asked(need, ranks).removesuffix(" on one node")
+    text = amount(need, ranks)
     return text if job.most == job.ranks else f"{text} ({ranks} of {job.ranks} to {job.most} ranks)"
 
 
@@ -82,7 +90,8 @@ def need_facts(need: Need, ranks: int) -> dict[str, object]:
     }  # fmt: skip
     if need.share is not Share.EXCLUSIVE:
         per_rank |= {"share": need.share.value, "device_memory_bytes": need.device_memory}
-    return {"ranks": ranks, "per_rank": per_rank}
+    nodes = need.only.facts if need.only is not None else {}
+    return {"ranks": ranks, "per_rank": per_rank, **nodes}
 
 
 def quota(tenant: str, limit: Limit) -> Reason:
@@ -138,10 +147,13 @@ def _of(limit: Limit, number: int) -> str:
 
 
 def impossible(need: Need, ranks: int, best: int) -> Reason:
-    what = asked(need, ranks)
-    text = f"no node has {what.removesuffix(' on one node')}: would never fit"
-    if ranks > 1:
-        text = f"needs {what}, all nodes together hold {best} of {ranks} ranks: would never fit"
+    nodes = need.only.words if need.only is not None else ""
+    what = amount(need, ranks)
+    text = f"no node{nodes} has {what}: would never fit"
+    if need.only is not None and not need.only.at:
+        text = f"there is no node{nodes}: would never fit"
+    elif ranks > 1:
+        text = f"needs {what}, all nodes{nodes} together hold {best} of {ranks} ranks: would never fit"
     return Reason(IMPOSSIBLE, text, {**need_facts(need, ranks), "ranks_that_fit": best})
 
 
@@ -249,6 +261,10 @@ def jobs_end(ids: Sequence[str]) -> str:
     if len(ids) <= 3:
         return f"jobs {', '.join(ids[:-1])} and {ids[-1]} end"
     return f"{len(ids)} jobs end ({', '.join(ids[:2])}, ...)"
+
+
+def tainted(node: str, taint: Taint) -> Reason:
+    return Reason(TAINT, f"leaves node {node}, which has taint {taint}", {"node": node, "taint": str(taint)})
 
 
 def preempting(victims: int) -> Reason:

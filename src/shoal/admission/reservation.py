@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 from heapq import merge
 from math import inf
 
-from shoal.admission.capacity import Amount, Capacity
+from shoal.admission.amounts import Amount
+from shoal.admission.capacity import Capacity
+from shoal.admission.sites import Sites
 from shoal.admission.snapshot import Need, Snapshot, resolve
 from shoal.admission.together import among
 from shoal.admission.types import NO_SEATS, Running
 from shoal.core import ANY
 
 MAX_NAMED = 8
-"""So many of the jobs that must end first are named in a reason."""
+"""The maximum number of jobs that a reason names, of those that must end first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,27 @@ class Reservation:
     after: tuple[str, ...]
     rests_on: frozenset[str] = frozenset()
     endless: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Kept:
+    """A reservation made in this decision, with its bit in the masks of `Capacity`; `young` while the job may be
+    overtaken by those of unknown run time."""
+
+    number: int
+    reservation: Reservation
+    young: bool
+
+
+MOST_HELD = 64
+"""The most reservations of one decision, on whatever nodes: each is a bit in every mask."""
+
+Waiting = tuple[str, Sites | None]
+"""What jobs wait for that share a reservation: a pool, and the nodes where they may be."""
+
+
+def waits_for(need: Need) -> Waiting:
+    return need.pool_name, need.only
 
 
 def freed_by(snapshot: Snapshot, running: Running, pool: str | None = None) -> Iterable[tuple[int, Amount]]:
@@ -82,6 +105,8 @@ def reserve(
             endless[running.job_id] = running.endless
         # Jobs that end on other kinds of nodes free nothing usable here, and may be most of the cluster.
         for at, freed in freed_by(snapshot, running, need.pool if need.count else None):
+            if not need.may_be_on(at):
+                continue
             amount = then.get(at)
             if amount is None:
                 amount = then[at] = capacity.free_on(at, mask)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from shoal.admission import reasons
-from shoal.admission.capacity import held_by_all
-from shoal.admission.snapshot import Need, Shape, Snapshot, resolve
-from shoal.admission.types import Spread
+from shoal.admission.amounts import held_by_all
+from shoal.admission.snapshot import Group, Need, Shape, Snapshot, resolve
+from shoal.admission.types import Pending, Spread
 from shoal.core import ANY, PriorityClass, Reason
 
 
@@ -20,6 +21,15 @@ class Asked:
     spread: Spread
     impossible: Reason | None = None
     stuck: dict[tuple[int, PriorityClass], Reason | Need] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Line:
+    """What is left of a group in this decision: the job at its head and those behind it."""
+
+    group: Group
+    head: Pending
+    rest: Iterator[Pending]
 
 
 class Shapes:
@@ -39,7 +49,7 @@ class Shapes:
             pools, types = self._snapshot.pools, self._snapshot.nodes.layout.types
             order = sorted(types, key=lambda kind: (pools[kind].free if kind in pools else 0, kind))
             needs = [resolve(shape.resources, kind) for kind in order] or needs
-        needs = [self._snapshot.nodes.layout.each_node(need, shape.per_node) for need in needs]
+        needs = [self._snapshot.nodes.layout.on_nodes(need, shape.per_node, shape.affinity) for need in needs]
         held = {need: held_by_all(self._snapshot.nodes.layout, need, shape.ranks) for need in needs}
         possible = tuple(need for need in needs if held[need] >= shape.ranks)
         asked = self._asked[shape] = Asked(possible, shape.placement or self._snapshot.policy.placement)

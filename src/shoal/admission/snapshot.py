@@ -8,9 +8,11 @@ from functools import cached_property, lru_cache
 from math import frexp
 
 from shoal.admission.persistent import FrozenMap, FrozenRuns
+from shoal.admission.sites import Sites, sites_of
 from shoal.admission.together import Level
 from shoal.admission.types import (
     Claim,
+    NodeKind,
     NodeState,
     Pending,
     Policy,
@@ -20,10 +22,13 @@ from shoal.admission.types import (
     Spread,
     TenantState,
 )
-from shoal.core import ANY, PriorityClass, Resources, Share
+from shoal.core import ANY, NO_AFFINITY, Affinity, Node, PriorityClass, Resources, Share
 
 BucketKey = tuple[int, int]
 """What the nodes of a bucket have free: (all accelerators, whole cores); in the pool of a type (devices of it, 0)."""
+
+_MOST_SITES = 512
+"""The most affinities whose nodes are remembered: what manifests ask for may be different in each."""
 
 CPU_POOL = ""
 """The pool of all nodes, for jobs that ask for no accelerator."""
@@ -33,7 +38,7 @@ CPU_POOL = ""
 class Need:
     """What one rank takes on one node, with `ANY` resolved: `count` devices of type `pool`, maybe some of other types,
     all of them in one way (`share`), with `device_memory` bytes of each where others use it too. `per_node`, where not
-    0, is how many ranks of a gang each of its nodes gets.
+    0, is how many ranks of a gang each of its nodes gets. `only` are the nodes where it may be; None: all.
 
     `pool` is `CPU_POOL` when no accelerator is asked for.
     """
@@ -46,9 +51,14 @@ class Need:
     share: Share = Share.EXCLUSIVE
     device_memory: int = 0
     per_node: int = 0
+    only: Sites | None = None
+
+    def may_be_on(self, at: int) -> bool:
+        """Whether the node at this position is one for it."""
+        return self.only is None or at in self.only.at
 
     def at_most(self, ranks: int) -> int:
-        """How many of so many ranks one node may get."""
+        """How many of `ranks` ranks one node may get."""
         if not self.per_node:
             return ranks
         return self.per_node if ranks >= self.per_node else 0
@@ -106,12 +116,13 @@ class GroupKey:
     ranks: int
     placement: Spread | None
     per_node: int
+    affinity: Affinity
     runtime_class: int
 
 
 def group_key(job: Pending) -> GroupKey:
     runtime_class = frexp(max(job.expected_s, 1.0))[1] if job.expected_s is not None else 0
-    shape = (job.resources, job.ranks, job.placement, job.per_node)
+    shape = (job.resources, job.ranks, job.placement, job.per_node, job.affinity)
     return GroupKey(job.tenant, job.priority_class, job.priority, *shape, runtime_class)
 
 
@@ -123,6 +134,7 @@ class Shape:
     ranks: int
     placement: Spread | None
     per_node: int
+    affinity: Affinity = NO_AFFINITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,19 +184,12 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeKind:
-    """A node's capacity: accelerators by type, cpus, memory, and what its devices offer that can be shared."""
-
-    capacity: Resources
-    seats: tuple[tuple[str, tuple[Seats, ...]], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Layout:
     """The part of the nodes that does not change from cycle to cycle. `index_of` gives a device's index on its node by
     id. `kinds` gives the number of nodes of each distinct capacity. `shared` gives what each shareable device offers,
     by type and id; on one node all devices of a type are shareable, or none. `pooled`: a cluster picks the machines.
-    `levels` say which nodes are close to each other."""
+    `levels` say which nodes are close to each other. `nodes` and `kind_of` are by position; `tainted` are the positions
+    of nodes that only jobs which tolerate it may use."""
 
     names: tuple[str, ...] = ()
     position: Mapping[str, int] = field(default_factory=dict)
@@ -195,10 +200,37 @@ class Layout:
     shared: tuple[Shared, ...] = ()
     pooled: bool = False
     levels: tuple[Level, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    kind_of: tuple[NodeKind, ...] = ()
+    tainted: frozenset[int] = frozenset()
+    marked: bool = False
+    """Some node has a taint of any effect."""
+    _sites: dict[Affinity, Sites | None] = field(default_factory=dict, compare=False, repr=False)
 
-    def each_node(self, need: Need, per_node: int) -> Need:
-        """The need where each node gets so many ranks. On a pool, that is for the cluster to see to."""
-        return replace(need, per_node=per_node) if per_node and not self.pooled else need
+    @property
+    def everywhere(self) -> Sites:
+        """All nodes."""
+        return Sites(frozenset(range(len(self.names))), dict(self.kinds), {})
+
+    def on_nodes(self, need: Need, per_node: int, affinity: Affinity) -> Need:
+        """The need of a job that says on which nodes it may be, and how many ranks each gets (0: any number). On a
+        pool, both are for the cluster to see to."""
+        if self.pooled:
+            return need
+        only = self.sites(affinity)
+        return replace(need, per_node=per_node, only=only) if per_node or only is not None else need
+
+    def sites(self, affinity: Affinity) -> Sites | None:
+        """Where jobs of this affinity may run; None: anywhere."""
+        if self.pooled or (not affinity and not self.marked):
+            return None
+        try:
+            return self._sites[affinity]
+        except KeyError:
+            if len(self._sites) >= _MOST_SITES:
+                self._sites.clear()
+            # Another thread may work out the same: the first one counts.
+            return self._sites.setdefault(affinity, sites_of(self.nodes, self.kind_of, affinity))
 
 
 class NodeTable(Mapping[str, NodeState]):

@@ -43,7 +43,7 @@ def levels_of(nodes: Sequence[Node], labels: Iterable[str]) -> tuple[Level, ...]
 
 
 def among(levels: Sequence[Level], fits: Fits, ranks: int) -> Fits:
-    """The nodes, out of these and in their order, among which a gang of so many ranks is kept.
+    """The nodes, out of these and in their order, among which a gang of `ranks` ranks is kept.
 
     That is one group of the innermost level of which any group holds the gang: where it needs fewest nodes, and of
     those the one with least to spare. Where no group holds it, as few groups of the outermost level as possible.
@@ -89,7 +89,7 @@ def _with_fewest_nodes(holding: list[tuple[int, int]], groups: Mapping[int, Fits
 
 
 def _nodes_for(fits: Fits, ranks: int) -> int:
-    """How many of the nodes so many ranks need, which fit on all of them."""
+    """The least number of the nodes that hold `ranks` ranks. All nodes together hold them."""
     for number, count in enumerate(sorted((count for _, count in fits), reverse=True), start=1):
         ranks -= count
         if ranks <= 0:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from shoal.contract.records import RankPlacement
-from shoal.core import Node, PriorityClass, Reason, Resources, Tenant
+from shoal.core import NO_AFFINITY, Affinity, Node, PriorityClass, Reason, Resources, Tenant
 
 
 class Spread(StrEnum):
@@ -23,7 +23,8 @@ class Pending:
     """A job that waits. `resources` is per rank. `ranks` is what it needs to start; a job that may have more has the
     most in `max_ranks`; `per_node`, where not 0, is how many of them each of its nodes gets. `expected_s` is its
     expected runtime, None when nothing is known. `not_before` (Unix seconds) delays it after a failure. `endless` is
-    what runs until somebody stops it, by name (`service mlp`); empty for a job that ends by itself."""
+    what runs until somebody stops it, by name (`service mlp`); empty for a job that ends by itself. `affinity` says on
+    which nodes it may run."""
 
     job_id: str
     tenant: str
@@ -39,6 +40,7 @@ class Pending:
     max_ranks: int = 0
     per_node: int = 0
     endless: str = ""
+    affinity: Affinity = NO_AFFINITY
 
     @property
     def most(self) -> int:
@@ -51,7 +53,8 @@ class Running:
     """A job that holds resources; `resources` is per rank. `at_risk_s` is the run time that would be lost if it ended
     now (since its last checkpoint), None when it never reported one. `stopping` once it was asked to end.
     `expected_end` in Unix seconds, None when nothing is known; at `latest_end` it is stopped, None for never. `queued`
-    while a cluster that it was handed over to has not started it: it loses nothing. `endless` as for `Pending`."""
+    while a cluster that it was handed over to has not started it: it loses nothing. `endless` and `affinity` as for
+    `Pending`."""
 
     job_id: str
     tenant: str
@@ -66,6 +69,7 @@ class Running:
     latest_end: float | None = None
     queued: bool = False
     endless: str = ""
+    affinity: Affinity = NO_AFFINITY
 
 
 class Seats(NamedTuple):
@@ -96,6 +100,14 @@ ANY_MEMORY = 1 << 62
 
 Shared = Mapping[str, Mapping[str, Seats]]
 """What each device that can be shared offers, by type and id."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKind:
+    """A node's capacity: accelerators by type, cpus, memory, and what its devices offer that can be shared."""
+
+    capacity: Resources
+    seats: tuple[tuple[str, tuple[Seats, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +151,8 @@ class Policy:
     for its tenant's quota may be overtaken by smaller ones of the tenant for the same time. `quantum_s` is what a
     tenant of weight 1 earns each round, in accelerator-seconds. `default_runtime_s` is taken for jobs of which
     nothing is known. `together` are labels of nodes, from the innermost: a gang that needs several nodes is packed onto
-    some that have one value of such a label, if they hold it. A decision starts at most `most_starts` jobs, and if
-    so many, the next one is due at once.
+    some that have one value of such a label, if they hold it. A decision starts at most `most_starts` jobs; after
+    one that starts this number, the next decision is due at once.
     """
 
     placement: Spread = Spread.PACK

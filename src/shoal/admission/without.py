@@ -1,41 +1,56 @@
-"""A snapshot in which some of the waiting jobs are not there: how an extension keeps jobs back."""
+"""A snapshot in which some of the waiting jobs are not there: how jobs that are held are kept from a decision."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
 
-from shoal.admission.persistent import CowMap, FrozenRuns, Runs
-from shoal.admission.snapshot import Group, PendingJobs, Snapshot, TenantQueue
+from shoal.admission.persistent import CowMap, Key, Runs
+from shoal.admission.snapshot import Group, GroupKey, PendingJobs, Snapshot, TenantQueue, group_key
 from shoal.admission.types import Pending
 
 
 def without(snapshot: Snapshot, job_ids: Collection[str]) -> Snapshot:
-    """The snapshot as admission is asked about it, without these waiting jobs: they take no place from others, and
-    their tenants are charged nothing."""
-    hidden = frozenset(job_ids) & snapshot.pending.by_id.keys()
+    """The snapshot as a decider is asked about it, without these waiting jobs: they take no place from others, and
+    their tenants are charged nothing. What was claimed for them is free again. It takes as long as there are jobs to
+    leave out, however many wait."""
+    waiting: CowMap[Pending] = CowMap.thaw(snapshot.pending.by_id)
+    hidden: dict[str, dict[GroupKey, list[Pending]]] = {}
+    for job_id in job_ids:
+        job = waiting.pop(job_id)
+        if job is not None:
+            hidden.setdefault(job.tenant, {}).setdefault(group_key(job), []).append(job)
     if not hidden:
         return snapshot
-    tenants = {snapshot.pending.by_id[job_id].tenant for job_id in hidden}
-    kept: CowMap[TenantQueue] = CowMap()
-    for name, queue in snapshot.pending.by_tenant.items():
-        rest = queue
-        if name in tenants:
-            rest = TenantQueue(_rest(queue.guaranteed, hidden), _rest(queue.best_effort, hidden))
+    queues: CowMap[TenantQueue] = CowMap.thaw(snapshot.pending.by_tenant)
+    for name, gone in hidden.items():
+        queue = queues[name]
+        rest = TenantQueue(_rest(queue.guaranteed, gone), _rest(queue.best_effort, gone))
         if rest.guaranteed or rest.best_effort:
-            kept[name] = rest
-    pending = PendingJobs(snapshot.pending.by_id, kept.freeze(), snapshot.pending.next_due)
-    return replace(snapshot, pending=pending)
+            queues[name] = rest
+        else:
+            queues.pop(name)
+    pending = PendingJobs(waiting.freeze(), queues.freeze(), snapshot.pending.next_due)
+    claims = tuple(claim for claim in snapshot.claims if claim.job_id in pending.by_id)
+    return replace(snapshot, pending=pending, claims=claims)
 
 
-def _rest(groups: tuple[Group, ...], hidden: Collection[str]) -> tuple[Group, ...]:
-    found = (replace(group, ready=_left(group.ready, hidden), delayed=_left(group.delayed, hidden)) for group in groups)
+def _rest(groups: tuple[Group, ...], gone: dict[GroupKey, list[Pending]]) -> tuple[Group, ...]:
+    found = (_left(group, gone[group.key]) if group.key in gone else group for group in groups)
     return tuple(group for group in found if group.ready or group.delayed)
 
 
-def _left(jobs: FrozenRuns[Pending], hidden: Collection[str]) -> FrozenRuns[Pending]:
-    left: Runs[Pending] = Runs()
-    for key, job in jobs.items():
-        if job.job_id not in hidden:
-            left.add(key, job)
-    return left.freeze()
+def _left(group: Group, gone: list[Pending]) -> Group:
+    ready, delayed = Runs.thaw(group.ready), Runs.thaw(group.delayed)
+    for job in gone:
+        if not _removed(ready, (job.queued_at, job.job_id)):
+            delayed.remove((job.not_before, job.job_id))
+    return replace(group, ready=ready.freeze(), delayed=delayed.freeze())
+
+
+def _removed(jobs: Runs[Pending], key: Key) -> bool:
+    try:
+        jobs.remove(key)
+    except KeyError:
+        return False
+    return True

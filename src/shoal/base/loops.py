@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Protocol
 
 from shoal.core import LeaseLost, ShoalError
 
 _REMEMBERED = 256
-"""So many distinct errors are remembered; then the memory starts anew, and with it the tracebacks."""
+"""The number of distinct errors that are remembered; then the memory starts anew, and with it the tracebacks."""
 
 
 class Loop(Protocol):
@@ -22,16 +22,43 @@ class BackgroundLoop:
 
     _task: asyncio.Task[None] | None = None
 
+    @property
+    def name(self) -> str:
+        """Names it in logs and in `shoal status`."""
+        return type(self).__name__
+
     async def _run(self) -> None:
         raise NotImplementedError
 
     def open(self) -> None:
-        self._task = asyncio.create_task(self._run(), name=f"{type(self).__module__}.{type(self).__name__}")
+        self._task = asyncio.create_task(self._run(), name=f"{type(self).__module__}.{self.name}")
 
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    async def ended(self) -> BaseException | None:
+        """Wait until `_run` is over by itself: what it raised, or None."""
+        if self._task is None:
+            return None
+        await asyncio.wait({self._task})
+        return None if self._task.cancelled() else self._task.exception()
+
+
+class RunningLoop(BackgroundLoop):
+    """A loop of a given coroutine function, for objects that have several loops."""
+
+    def __init__(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        self._name = name
+        self._function = run
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def _run(self) -> None:
+        await self._function()
 
 
 class Defects:
@@ -53,7 +80,7 @@ class Defects:
 
 
 class Turns:
-    """Guards the turns of a loop. An expected error or a defect is logged, and the turn is held up; the loop goes on.
+    """Guards the turns of a loop. An expected error or a defect is logged, and the turn fails; the loop goes on.
     A lost lease, or what is no `Exception` (a simulated crash), goes to `on_fatal`, and the loop is over."""
 
     def __init__(self, log: Any, event: str, on_fatal: Callable[[BaseException], None]) -> None:
@@ -63,7 +90,7 @@ class Turns:
         self._defects = Defects(log)
 
     def turn(self, **about: object) -> Turn:
-        """One turn, as a context manager; `about` goes into the log when it is held up."""
+        """One turn, as a context manager; `about` goes into the log when it fails."""
         return Turn(self, about)
 
     def failed(self, error: BaseException, about: dict[str, object]) -> bool:

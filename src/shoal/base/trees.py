@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MOST = 20_000_000
-"""So many entries are looked at in one walk."""
+"""The maximum number of entries that one walk looks at."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPENAT2 = 437
 _NO_SYMLINKS_BENEATH = 0x04 | 0x08

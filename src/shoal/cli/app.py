@@ -1,7 +1,7 @@
 """The tree of commands. A command's module is imported when the command is meant, and what it needs when it runs.
 
-Commands that are not of this package are entry points of the group `shoal.commands`: the name is the command's, the
-value a module whose `register(app)` adds it. They are looked up only for a name that is not in the table, and for help.
+Other commands are declared by components: the name is the command's, the value a module whose `register(app)` adds it.
+They are looked up only for a name that is not in the table, and for help.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -19,7 +19,9 @@ from typer.core import TyperGroup
 from shoal import __version__
 
 if TYPE_CHECKING:
+    from shoal.base.discover import Found
     from shoal.cli.context import CliContext
+    from shoal.core import Invalid
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "up": ("up",),
@@ -36,8 +38,6 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "demo": ("demo",),
 }
 """What each module of `shoal.cli` registers, in the order in which help shows it."""
-
-GROUP = "shoal.commands"
 
 _WRONG_WORDS = cast("type[Exception]", typer.BadParameter.__mro__[1])
 _SHOWN_ERROR = cast("type[Exception]", typer.BadParameter.__mro__[2])
@@ -76,6 +76,14 @@ class Commands(TyperGroup):
             from shoal.cli import root
 
             code = root.refuse(error, sys.argv[1:] if args is None else list(args))
+        except Exception as error:
+            from shoal.base.console.command import complain, exit_code
+            from shoal.core import Invalid
+
+            if not isinstance(error, Invalid):  # of a package whose command cannot be loaded
+                raise
+            complain(error, as_json=False)
+            code = exit_code(error)
         sys.exit(code if isinstance(code, int) else 0)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -94,36 +102,53 @@ class Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         from shoal.base.discover import find
 
-        return [*_MODULE_OF, *(name for name in find(GROUP) if name not in _MODULE_OF)]
+        return [*_MODULE_OF, *(name for name in find("commands") if name not in _MODULE_OF)]
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         if cmd_name in _MODULE_OF:
-            self.commands.update(_in_words(lambda: commands_of(_MODULE_OF[cmd_name])))
+            self.commands.update(commands_of(_MODULE_OF[cmd_name]))
         elif cmd_name not in self.commands and not self._add_installed(cmd_name):
-            for name in self.list_commands(ctx):  # so that what was meant can be told
-                self.get_command(ctx, name)
+            self.add_all()  # so that what was meant can be told
         return self.commands.get(cmd_name)
+
+    def add_all(self) -> Sequence[Invalid]:
+        """All commands but those that cannot be loaded, and what is wrong with these and with the declarations."""
+        from shoal.base.discover import find, problems
+        from shoal.core import Invalid
+
+        wrong = list(problems())
+        for name, module in _MODULE_OF.items():
+            self.commands[name] = commands_of(module)[name]
+        for name, found in find("commands").items():
+            if name in self.commands and name not in _MODULE_OF:
+                continue
+            try:
+                if name in _MODULE_OF:
+                    raise Invalid(f"commands {name} of the package {found.package} is Shoal's own", where=found.target)
+                self.commands[name] = _command_of(found)
+            except Invalid as error:
+                wrong.append(error)
+        return wrong
 
     def _add_installed(self, name: str) -> bool:
         from shoal.base.discover import find_one
 
-        found = find_one(GROUP, name)
+        found = find_one("commands", name)
         if found is not None:
-            self.commands[name] = _registered(_in_words(found.load))[name]
+            self.commands[name] = _command_of(found)
         return found is not None
 
 
-def _in_words(load: Callable[[], Any]) -> Any:
-    """What an installed package offers and cannot be loaded is an error in words, like any other."""
+def _command_of(found: Found) -> Any:
+    """The command that a component declares. Raises Invalid where it cannot be loaded or its module does not add it."""
     from shoal.core import Invalid
 
+    module = found.load()
     try:
-        return load()
-    except Invalid as error:
-        from shoal.base.console.command import USAGE, complain
-
-        complain(error, as_json=False)
-        sys.exit(USAGE)
+        return _registered(module)[found.name]
+    except Exception as error:  # whatever a package of others does
+        what = f"commands {found.name} of the package {found.package} cannot be added: {type(error).__name__}: {error}"
+        raise Invalid(what, where=found.target, hint="its module needs a register(app) that adds it") from error
 
 
 app = typer.Typer(

@@ -32,7 +32,7 @@ def backup(
     Keep the file private (its mode is 0600): it holds the admin's token and the key that opens all secrets. Logs, runs,
     checkpoints and bundles are not in it: they are files in the home.
     """
-    from shoal.control.backup import make_backup
+    from shoal.control.home.backup import make_backup
     from shoal.control.settings import load_settings
 
     settings = load_settings({"home": context.home, "db": db})
@@ -51,7 +51,7 @@ def restore(
     ] = False,
 ) -> None:
     """Put a backup's database and keys into a home. Then start the server: it compares what runs with what it knows."""
-    from shoal.control.backup import restore_backup
+    from shoal.control.home.backup import restore_backup
     from shoal.control.settings import load_settings
 
     settings = load_settings({"home": context.home, "db": db})

@@ -64,6 +64,7 @@ def show(job: JobDetail, home: Path | None, tail: list[str], kept: str | None) -
             "wanted": job.desired.value if job.desired.value != "run" and not job.terminal else None,
             "class": f"{job.priority_class.value}, priority {job.priority}",
             "needs": views.gang(job),
+            "memory": views.memory(job),
             **_place(job, home),
             "submitted": output.moment(job.submitted_at),
             "started": output.moment(job.started_at),

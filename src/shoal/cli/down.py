@@ -121,11 +121,11 @@ def _unfinished(client: Client) -> Iterator[JobView]:
 
 
 def _namespaces(client: Client) -> list[Stoppable]:
-    from shoal.base.discover import find
+    from shoal.base.discover import load_all
     from shoal.contract.methods import Stoppable
-    from shoal.sdk.client import GROUP
 
-    found = [getattr(client, name) for name in find(GROUP)]
+    names, _ = load_all("client")
+    found = [getattr(client, name) for name in names]
     return [one for one in found if isinstance(one, Stoppable)]
 
 

@@ -16,14 +16,14 @@ from shoal.cli.context import CliContext
 from shoal.cli.remarks import warnings_of
 from shoal.contract import times
 from shoal.contract.lifecycle import JobOrder, JobState
-from shoal.core import Conflict, Invalid, NotFound
+from shoal.core import Conflict, Invalid, NotFound, ShoalError
 
 if TYPE_CHECKING:
     from shoal.sdk import Client
     from shoal.sdk.models import ArrayChange, JobView, SubmittedView
 
 _LISTED = 10
-"""Of so many submitted jobs, each has its line."""
+"""Up to this number of submitted jobs, each has a line of its own."""
 _PAGE = 1000
 _UNFINISHED = tuple(state for state in JobState if not state.terminal)
 
@@ -81,7 +81,7 @@ def submit(
                 accepted.append(job)
                 if not context.json and (quiet or len(manifests) <= _LISTED):
                     ref, name = (job.id, job.name) if job.array is None else (job.array.id, arrays.title(job.array))
-                    print(ref if quiet else f"{ref}  {name} ({job.tenant})", flush=True)
+                    print(ref if quiet else f"{ref}  {name} ({job.tenant}){views.by_default(job)}", flush=True)
                 warn(context, job, manifest)
         finally:
             if context.json and accepted:
@@ -327,6 +327,7 @@ def resume(
 
 def _change(context: CliContext, verb: str, refs: list[str], tenant: str | None, cause: str, yes: bool) -> None:
     changed: list[JobView | ArrayChange] = []
+    refused: list[ShoalError] = []
     with context.client() as client:
         meant, many = _meant(client, refs, tenant, (JobState.SUSPENDED,) if verb == "resume" else _UNFINISHED)
         if many and not yes:
@@ -339,7 +340,8 @@ def _change(context: CliContext, verb: str, refs: list[str], tenant: str | None,
                 except (NotFound, Conflict) as error:
                     part = arrays.change(client, verb, ref, tenant, cause)
                     if part is None:
-                        raise error from None
+                        refused.append(error)  # the others are meant all the same
+                        continue
                     changed.append(part)
                     if not context.json:
                         print(f"{part.array.id}  {part.array.name}: {verb} asked of {len(part.changed)} tasks")
@@ -351,6 +353,10 @@ def _change(context: CliContext, verb: str, refs: list[str], tenant: str | None,
         finally:
             if context.json and changed:
                 context.show(changed[0] if len(meant) == 1 else changed, lambda: None)
+    for other in refused[1:]:
+        print(f"error: {other}", file=sys.stderr)
+    if refused:
+        raise refused[0]
 
 
 def _confirm(context: CliContext, verb: str, jobs: list[str]) -> None:

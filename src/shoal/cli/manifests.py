@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from shoal.base.console.command import TenantOption, command
 from shoal.base.console.files import read_input
@@ -34,11 +35,31 @@ def register(app: typer.Typer) -> None:
     app.add_typer(
         manifest, name="manifest", rich_help_panel=JOBS, short_help="Check manifests, say what their fields mean"
     )
-    importer = typer.Typer(help="Translate manifests of other platforms.", no_args_is_help=True)
-    command(importer, "ffdl")(ffdl)
-    command(importer, "slurm")(slurm)
+    importer = typer.Typer(cls=Importers, help="Translate manifests of other platforms.", no_args_is_help=True)
+    importer.callback()(lambda: None)
     command(app, "sbatch", rich_help_panel=JOBS, context_settings=_AS_GIVEN)(sbatch)
     app.add_typer(importer, name="import", rich_help_panel=JOBS)
+
+
+class Importers(TyperGroup):
+    """Importers that components declare, looked up when `shoal import` is used."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        from shoal.base.discover import load_all
+
+        loaded, wrong = load_all("importers")
+        for problem in wrong:
+            print(f"warning: {problem}", file=sys.stderr)
+        return list(loaded)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        from shoal.base.discover import find_one
+
+        if cmd_name not in self.commands and (found := find_one("importers", cmd_name)) is not None:
+            app = typer.Typer()
+            command(app, cmd_name)(found.load())
+            self.commands[cmd_name] = typer.main.get_command(app)
+        return self.commands.get(cmd_name)
 
 
 def check(
@@ -135,7 +156,7 @@ def ffdl(
     tenant: TenantOption = None,
 ) -> None:
     """Translate a manifest of FfDL (Middleware'19): the result on stdout, what was changed or left out on stderr."""
-    from shoal.contract.manifest import import_ffdl
+    from shoal.cli.importers.ffdl import import_ffdl
 
     text, _ = read_input(file)
     manifest, notes = import_ffdl(text)
@@ -158,7 +179,7 @@ def slurm(
     ],
 ) -> None:
     """Translate a batch script of Slurm: the manifest on stdout, what was changed or left out on stderr."""
-    from shoal.contract.manifest import import_slurm
+    from shoal.cli.importers.slurm import import_slurm
 
     text, _ = read_input(file)
     name = "script.sh" if str(file) == "-" else file.name
@@ -179,8 +200,7 @@ def sbatch(
     stderr. `shoal import slurm SCRIPT` shows the manifest."""
     import tempfile
 
-    from shoal.contract.manifest import import_slurm
-    from shoal.contract.manifest.slurm import split_words
+    from shoal.cli.importers.slurm import import_slurm, split_words
 
     options, wrapped, script, arguments = split_words(words)
     with tempfile.TemporaryDirectory() as folder:

@@ -97,8 +97,9 @@ def with_meant(error: Any, words: Sequence[str]) -> Any:
 def write_help(group: Any, context: Any, formatter: Any) -> None:
     """All commands, a line each, those that a beginner needs first."""
     by_panel: dict[str, list[tuple[str, str]]] = {panel: [] for panel in PANELS}
+    broken = group.add_all()
     for name in group.list_commands(context):
-        command = group.get_command(context, name)
+        command = group.commands.get(name)
         if command is not None and not command.hidden:
             panel = getattr(command, "rich_help_panel", None)
             by_panel.setdefault(panel if isinstance(panel, str) else SERVER, []).append((name, summary(command)))
@@ -108,6 +109,8 @@ def write_help(group: Any, context: Any, formatter: Any) -> None:
         if rows:
             formatter.write(f"\n{_bold(panel)}\n")
             formatter.write("".join(f"  {name:<{width}}  {text}\n" for name, text in rows))
+    for problem in broken:
+        print(f"warning: {problem}", file=sys.stderr)
     options = ", ".join(one.opts[0] for one in group.get_params(context) if not getattr(one, "hidden", False))
     formatter.write(f"\n`{context.command_path} COMMAND --help` says more.\nOptions: {options}\n{group.epilog}\n")
 

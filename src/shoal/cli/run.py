@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from shoal.base import extras
 from shoal.base.console.command import FAILED, INTERRUPTED, TenantOption, command
 from shoal.base.console.panels import START
-from shoal.cli import commandline, stdin
+from shoal.cli import commandline, stdin, views
 from shoal.cli.commandline import CommandOptions
 from shoal.cli.context import CliContext
 from shoal.cli.jobs import FileOption, KeyOption, given_paths, read_manifest, warn
@@ -25,9 +26,6 @@ from shoal.core import Invalid, ShoalError, Unavailable
 if TYPE_CHECKING:
     from shoal.sdk import Client
     from shoal.sdk.models import JobDetail
-
-GROUP = "shoal.launchers"
-"""Entry points: how a command line is run on this machine beside others, without a server."""
 
 
 _WRONG_USE: tuple[type[BaseException], ...] = typer.BadParameter.__bases__
@@ -164,9 +162,9 @@ def _job(
 def _launcher() -> Any:
     from shoal.base.discover import find
 
-    for found in find(GROUP).values():
+    for found in find("launcher").values():
         return found.load()
-    raise Unavailable("nothing here can run a command line beside others", hint="pip install 'shoal[device]'")
+    raise Unavailable("nothing here can run a command line beside others", hint=extras.install("device"))
 
 
 def _follow_to_end(
@@ -177,7 +175,7 @@ def _follow_to_end(
         given = manifest(client)
         job = client.submit(given, tenant=tenant, idempotency_key=key)
         warn(context, job, None if isinstance(given, dict) else given)
-        context.note(f"{job.id}  {job.name} ({job.tenant})")
+        context.note(f"{job.id}  {job.name} ({job.tenant}){views.by_default(job)}")
         try:
             with ServerWatch(context):
                 ended = _follow(context, client, job.id, rank)

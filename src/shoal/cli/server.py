@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ from shoal import __version__
 from shoal.base.console.command import FAILED, NO_SERVER, command
 from shoal.base.console.panels import SERVER
 from shoal.cli.context import CliContext
-from shoal.core import Capability, ShoalError
+from shoal.core import Capability, Invalid, ShoalError
 
 if TYPE_CHECKING:
     from shoal.contract.models import NodeView
@@ -62,8 +62,20 @@ def _shown(value: Any) -> str:
     return ("off", "on")[value] if isinstance(value, bool) else str(value)
 
 
-def status(context: CliContext) -> None:
-    """How the server is. Exit code 4 when there is none."""
+def status(
+    context: CliContext,
+    component: Annotated[str | None, typer.Argument(help="Show what this component has to tell.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the component's page to this file.")] = None,
+) -> None:
+    """How the server is. Exit code 4 when there is none.
+
+    With the name of a component (`schedule`, `serve`, `market` ...): its figures and tables, and what may be done.
+    """
+    if component is not None:
+        _component(context, component, html)
+        return
+    if html is not None:
+        raise Invalid("a report is of one component", where="--html", hint="shoal status COMPONENT --html FILE")
     with context.client() as client:
         found = client.status()
     extra = found.model_extra or {}
@@ -78,11 +90,30 @@ def status(context: CliContext) -> None:
         why = "no" if found.last_write_failed is None else f"no: {found.last_write_failed}"
         ready = output.styled("yes" if found.ready else why, "green" if found.ready else "red")
         output.facts({"version": found.version, "ready": ready, "jobs": counts, **simple})
+        if found.components:
+            from shoal.cli import pages
+
+            print("\nComponents (more: shoal status NAME)")
+            output.facts({name: pages.figures(told) for name, told in found.components.items()})
         _capabilities(extra.get("capabilities", ()))
 
     context.show(found, human)
     if not found.ready:
         raise typer.Exit(NO_SERVER)
+
+
+def _component(context: CliContext, component: str, html: Path | None) -> None:
+    from shoal.cli import pages
+
+    with context.client() as client:
+        page = client.page(component)
+    if html is not None:
+        from shoal.base.report import write_html
+
+        write_html(pages.report_of(component, page), html)
+        context.show({"written": str(html)}, lambda: print(f"written: {html}"))
+        return
+    context.show(page, lambda: pages.show(page))
 
 
 def collect_garbage(
@@ -134,7 +165,7 @@ def doctor(
 ) -> None:
     """What this machine, or an engine's cluster, offers to jobs, what is missing, and what that costs. The exit code is
     1 if no job can start. Needs no server."""
-    from shoal.base.discover import find, find_one
+    from shoal.base.discover import find_one
     from shoal.engine.probe import probe_machine
 
     home = context.folder().absolute()
@@ -145,18 +176,29 @@ def doctor(
         from shoal.engine import EngineOptions
 
         values = load_settings({"home": home, "engine": engine}, sets=sets or ()).values
-        probe = find_one("shoal.engine_probes", engine)
+        probe = find_one("engine_probes", engine)
         options = EngineOptions(home, values.slots, getattr(values, engine, None))
         found += probe.load()(options) if probe is not None else ()
         answer["engine"] = engine
     else:
-        extensions = [one.load() for one in find("shoal.extensions").values()]
-        found += [*probe_machine(home), *(each for one in extensions for each in one.probe(home))]
+        found += [*probe_machine(home), *_components(home)]
     stopped = any(one.stops_everything for one in found)
     answer |= {"jobs_can_start": not stopped, "capabilities": [asdict(one) for one in found]}
     context.show(answer, lambda: _capabilities(answer["capabilities"]))
     if stopped:
         raise typer.Exit(FAILED)
+
+
+def _components(home: Path) -> Iterator[Capability]:
+    """What the installed components can do here."""
+    from shoal.control.extensions.installed import installed_extensions, missing_components
+
+    yield from missing_components()
+    for one in installed_extensions():
+        try:
+            yield from one.probe(home)
+        except Exception as error:  # of a component of others: the answer on all else counts
+            yield Capability(one.name, False, f"its probe failed: {type(error).__name__}: {error}")
 
 
 def nodes(context: CliContext) -> None:

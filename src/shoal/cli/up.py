@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,22 +15,32 @@ import typer
 from shoal import __version__
 from shoal.base.console.command import SettingOption, command
 from shoal.base.console.panels import START
-from shoal.base.discover import find
+from shoal.base.discover import find, load_all
 from shoal.cli.context import CliContext
 from shoal.core import Invalid, ShoalError
 
-GROUP = "shoal.up_options"
-
 
 def register(app: typer.Typer) -> None:
-    more = {name: one.annotation() for name, one in _installed().items()}
+    more = {name: one.annotation() for name, one in _installed()[0].items()}
     command(app, "up", more=more, rich_help_panel=START, short_help="Start the server")(up)
 
 
 @functools.cache
-def _installed() -> Mapping[str, SettingOption]:
-    """By the name of the parameter, which has `_` for the `-` of the option."""
-    return {name.replace("-", "_"): found.load() for name, found in find(GROUP).items()}
+def _installed() -> tuple[Mapping[str, SettingOption], Sequence[Invalid]]:
+    """Options that components declare, by the name of the parameter, which has `_` for the `-` of the option; and the
+    errors of those that cannot be used."""
+    own = inspect.signature(up).parameters
+    options, broken = load_all("options")
+    wrong = list(broken)
+    found: dict[str, SettingOption] = {}
+    for name, option in options.items():
+        parameter = name.replace("-", "_")
+        if parameter in own or not isinstance(option, SettingOption):
+            why = "`shoal up` has it already" if parameter in own else "it is no SettingOption"
+            wrong.append(Invalid(f"the option {name} cannot be added: {why}", where=find("options")[name].target))
+        else:
+            found[parameter] = option
+    return found, wrong
 
 
 def up(
@@ -84,7 +95,10 @@ def up(
         "home": context.home, "db": db, "host": host, "port": port, "slots": slots, "engine": engine,
         "placement": placement, "preemption": preemption, "log_level": log_level,
     }  # fmt: skip
-    sets = [*(sets or ()), *(one.set_to(installed[name]) for name, one in _installed().items() if installed[name])]
+    options, broken = _installed()
+    for problem in broken:
+        context.note(f"warning: {problem}")
+    sets = [*(sets or ()), *(one.set_to(installed[name]) for name, one in options.items() if installed[name])]
     settings = load_settings(flags, sets=sets, config=config)
     home = settings.home
     if detach and standby:
@@ -95,14 +109,14 @@ def up(
     if detach:
         words = _again({**flags, "home": home.path}, sets, config)
         info = start_detached([*words, "--accept-data-loss"] if accept_data_loss else words, home)
-        context.show({**asdict(info), "home": str(home.path)}, lambda: print(_welcome(info.url, home.path, info.pid)))
+        context.show({**asdict(info), "home": str(home.path)}, lambda: print(_welcome(info, settings)))
         return
 
     tell = starter()
 
     def ready(info: Any) -> None:
         tell(info)
-        context.line(asdict(info), lambda: print(_welcome(info.url, home.path, info.pid), flush=True))
+        context.line(asdict(info), lambda: print(_welcome(info, settings), flush=True))
 
     def standing_by(who: str) -> None:
         context.line({"standby": who}, lambda: print(f"standing by: {who}", flush=True))
@@ -130,10 +144,14 @@ def _again(flags: dict[str, Any], sets: Sequence[str], config: Path | None) -> l
     return [*words, "--config", str(config.absolute())] if config else words
 
 
-def _welcome(url: str, home: Path, pid: int) -> str:
+def _welcome(info: Any, settings: Any) -> str:
+    from shoal.control.server import whose_rights
+
+    home = settings.home.path
     return (
-        f"Shoal {__version__} answers at {url} (pid {pid})\n"
+        f"Shoal {__version__} answers at {info.url} (pid {info.pid})\n"
         f"  home   {home}\n"
         f"  token  {home / 'admin.token'} (the admin's; only you can read it)\n"
-        f"  api    {url}/openapi.json"
+        f"  api    {info.url}/openapi.json\n"
+        f"  jobs   {whose_rights(settings)}"
     )

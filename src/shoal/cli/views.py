@@ -11,7 +11,7 @@ from shoal.contract.lifecycle import JobState
 
 if TYPE_CHECKING:
     from shoal.base.console.output import FittedTable
-    from shoal.sdk.models import ArrayView, AttemptView, JobView, NodeView, QuotaView
+    from shoal.sdk.models import ArrayView, AttemptView, JobDetail, JobView, NodeView, QuotaView, SubmittedView
 
 DROPPED = ("class", "try", "needs", "progress", "waited", "tenant", "ran")
 """Columns of jobs that go first on a narrow terminal. The job, its name, its state and why stay."""
@@ -56,6 +56,28 @@ def ran(job: JobView, now: float | None = None) -> float | None:
     if job.state in (JobState.RUNNING, JobState.CHECKPOINTING, JobState.STORING) and not job.ran_s:
         return max(0.0, now - job.started_at)
     return job.ran_s
+
+
+def by_default(job: SubmittedView) -> str:
+    """`, memory 2.6 GiB by default`, where the server chose it: a process that needs more is ended."""
+    if job.memory_from is None:
+        return ""
+    return f", memory {output.size(job.resources.memory_bytes)} by default"
+
+
+def memory(job: JobDetail) -> str | None:
+    """`2.6 GiB for each rank, the default by what earlier jobs of this name used; 312 MiB used at most`."""
+    from shoal.contract.manifest import MemoryDefault
+
+    if not job.resources.memory_bytes:
+        return None
+    parts = [output.size(job.resources.memory_bytes)]
+    if job.ranks > 1:
+        parts[0] += " for each rank"
+    if (whose := job.manifest.get("resources", {}).get("memory_from")) is not None:
+        parts.append(MemoryDefault(whose).words)
+    used = max((rank.get("memory_bytes", 0) for one in job.attempts for rank in one.ranks), default=0)
+    return ", ".join(parts) + (f"; {output.size(used)} used at most" if used else "")
 
 
 def attempt_ran(attempt: AttemptView, now: float | None = None) -> float | None:
@@ -165,7 +187,8 @@ def nodes(found: Iterable[NodeView]) -> FittedTable:
         kinds = sorted({device.type for device in node.devices})
         held = {job for device in node.devices for job in (device.job_id, *device.best_effort_jobs)}
         holders = sorted(job for job in held if job)
-        state = "yes" if node.schedulable else f"no: {node.closed}".removesuffix(": ")
+        state = f"tainted: {', '.join(node.taints)}" if node.taints else "yes"
+        state = state if node.schedulable else f"no: {node.closed}".removesuffix(": ")
         rows.append(
             [
                 node.name, state, ", ".join(kinds) or "-", squares(node),

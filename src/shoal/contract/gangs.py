@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-DOWNLOAD, RUN, STORE = "download", "run", "store"
-"""The phases of an attempt: fetch inputs, run the user's command, store outputs."""
+DOWNLOAD, RUN, STORE = PHASES = ("download", "run", "store")
+"""The phases that an attempt may have, in this order: fetch inputs, run the user's command, store outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Something to copy before or after the run, between local paths (relative ones lie in the run directory) and URLs.
+    An `optional` source may be missing."""
+
+    source: str
+    target: str
+    optional: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {"from": self.source, "to": self.target, "optional": self.optional}
 
 
 class GangName(NamedTuple):

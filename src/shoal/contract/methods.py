@@ -1,7 +1,7 @@
 """Methods of both clients, made of flows; and namespaces of such methods, which extensions add to the clients.
 
-An extension offers a class derived from `Namespace` under the entry point group `shoal.client`; the entry point's name
-is the attribute of the clients: `client.NAME.method(...)`.
+A component declares a class derived from `Namespace` under the name of an attribute of the clients, whose methods are
+`client.NAME.method(...)`.
 """
 
 from __future__ import annotations

@@ -8,23 +8,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from shoal.contract.lifecycle import Desired, ErrorCode, JobState, Outcome, Stop
+from shoal.contract.manifest import MemoryDefault
 from shoal.contract.manifest.quantities import MAX_MEMORY_BYTES, MIN_MEMORY_BYTES
 from shoal.contract.manifest.values import ACCELERATOR_TYPE, NAME, NO_NUL
+from shoal.contract.pages import Figure
 from shoal.contract.principal import TokenRole
+from shoal.contract.view import Given, View
 from shoal.core import Fault, PriorityClass, Sandbox, Share
-
-
-class View(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
-
-
-class Given(View):
-    """What a request brings: checked to the last field, and built at once, for FastAPI asks."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=False)
 
 
 class ReasonView(View):
@@ -91,9 +84,11 @@ class JobView(View):
 
 class SubmittedView(JobView):
     """A job that was accepted; `warnings` says why it can never start as nodes and quotas are now. Of a job array it is
-    the first task, and `array` the whole."""
+    the first task, and `array` the whole. `memory_from` says whose default its memory is, where its manifest names
+    none."""
 
     warnings: list[ReasonView] = Field(default_factory=list)
+    memory_from: MemoryDefault | None = None
     array: ArrayView | None = None
 
 
@@ -400,6 +395,7 @@ class NodeView(View):
     schedulable: bool
     closed: str = ""
     labels: dict[str, str] = Field(default_factory=dict)
+    taints: list[str] = Field(default_factory=list)
     devices: list[DeviceView] = Field(default_factory=list)
     cpu_milli: int
     free_cpu_milli: int
@@ -426,6 +422,8 @@ class StatusView(View):
     ready: bool
     last_write_failed: str | None = None
     jobs: dict[str, int] = Field(default_factory=dict)
+    components: dict[str, list[Figure]] = Field(default_factory=dict)
+    """The key figures of each component that has any."""
 
 
 class ProblemView(View):

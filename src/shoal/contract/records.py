@@ -6,7 +6,7 @@ one transaction and guarded by the row's version. Times are Unix seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -234,8 +234,21 @@ class FinishedJob:
 
 
 @dataclass(frozen=True, slots=True)
+class JobEnd:
+    """How the last attempt of a job ended, and the most memory that a rank of it had (0: not known)."""
+
+    tenant: str
+    name: str
+    command: Sequence[str]
+    resources: Resources
+    outcome: Outcome | None
+    error_code: ErrorCode | None
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
-    """Jobs of so many ranks that asked for the same ran for `ran_s` together; `resources` are per rank."""
+    """Jobs of `ranks` ranks that asked for the same ran for `ran_s` together; `resources` are per rank."""
 
     resources: Resources
     ranks: int

@@ -15,13 +15,13 @@ import structlog
 
 from shoal.base.loops import Turns
 from shoal.contract.events import EventKind
-from shoal.contract.gangs import DOWNLOAD, RUN, STORE, gang_name
+from shoal.contract.gangs import PHASES, gang_name
 from shoal.contract.lifecycle import Stop
 from shoal.contract.records import AttemptRecord, Change, JobRecord, NewEvent
-from shoal.control import transitions
-from shoal.control.attempt_runner import AttemptRunner
-from shoal.control.job_cache import Live
-from shoal.control.job_repository import JobRepository
+from shoal.control.attempts.runner import AttemptRunner
+from shoal.control.jobs import transitions
+from shoal.control.jobs.cache import Live
+from shoal.control.jobs.repository import JobRepository
 from shoal.core import Node
 from shoal.engine import Engine, Inventory
 
@@ -111,7 +111,7 @@ class NodeWatch:
             with contextlib.suppress(transitions.JobOver):
                 await self._jobs.change(live.job.id, stop)
             if missing.whole_node and self._silent_for_long(live):
-                for phase in (DOWNLOAD, RUN, STORE):
+                for phase in PHASES:
                     name = gang_name(live.job.id, live.job.attempt, phase)
                     self._runner.lose(live.job.id, name, f"{cause}, and nothing was heard of it")
         return bool(lost)

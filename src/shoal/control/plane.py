@@ -17,7 +17,6 @@ from shoal.admission import (
     Policy,
     Snapshot,
     TenantState,
-    decide,
 )
 from shoal.base.files import file_system_room, free_bytes
 from shoal.base.http import Limits as HttpLimits
@@ -28,27 +27,29 @@ from shoal.contract.ids import Ids
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import AttemptRecord, BundleRecord, Change, JobRecord, NewEvent, TenantRecord
-from shoal.control import arrays, transitions
-from shoal.control.attempt_runner import AttemptRunner
-from shoal.control.bundles import BundleLimits, Bundles
-from shoal.control.checks import check_deadline, check_files
-from shoal.control.collector import Collector
-from shoal.control.decider import Decide, Decider
-from shoal.control.explaining import Explainer, Obstacles, handed_over
-from shoal.control.extensions import Chosen, Extensions, Facilities
-from shoal.control.garbage import GarbageCollector
-from shoal.control.job_cache import JobCache, Live
-from shoal.control.job_repository import JobRepository
+from shoal.control.attempts.collector import Collector
+from shoal.control.attempts.phases import Layout
+from shoal.control.attempts.reconciler import Reconciler
+from shoal.control.attempts.results import FileEntry, FilePiece, Results
+from shoal.control.attempts.runner import AttemptRunner
+from shoal.control.attempts.staging import Staging
+from shoal.control.extensions.checks import check_deadline, check_files
+from shoal.control.extensions.decider import Decider
+from shoal.control.extensions.loaded import Chosen, Extensions, Facilities
+from shoal.control.home.bundles import BundleLimits, Bundles
+from shoal.control.home.garbage import GarbageCollector
+from shoal.control.home.locations import require_outside
+from shoal.control.home.retention import Retention
+from shoal.control.home.vault import Secrets, Vault
+from shoal.control.jobs import arrays, transitions
+from shoal.control.jobs.cache import JobCache, Live, affinity_of
+from shoal.control.jobs.explaining import Explainer, Obstacles, where_it_is
+from shoal.control.jobs.memory_use import LOADED, MemoryUse, with_default
+from shoal.control.jobs.repository import JobRepository
 from shoal.control.limits import JobLimits, complete, rank_limits
-from shoal.control.locations import require_outside
 from shoal.control.nodes import NodeWatch
-from shoal.control.phases import Layout
-from shoal.control.reconciler import Reconciler
-from shoal.control.results import FileEntry, FilePiece, Results
-from shoal.control.retention import Retention
 from shoal.control.sandboxes import require_apart, sandboxed
 from shoal.control.tenants import Tenants
-from shoal.control.vault import Secrets, Vault
 from shoal.core import (
     Capability,
     Clock,
@@ -82,7 +83,6 @@ class ControlPlane:
         self, store: Store, engine: Engine, home: Path, *,
         clock: Clock | None = None,
         policy: Policy | None = None,
-        decide: Decide = decide,
         extensions: Sequence[Chosen] = (),
         on_fatal: Callable[[BaseException], None] = lambda _: None,
         fault: Callable[[str], None] | None = None,
@@ -96,6 +96,7 @@ class ControlPlane:
         retention: Retention | None = None,
         least_sandbox: Callable[[], Sandbox] = lambda: Sandbox.NONE,
         outermost: Path | None = None,
+        missing: Sequence[Capability] = (),
     ) -> None:  # fmt: skip
         self.store = store
         self.engine = engine
@@ -117,12 +118,16 @@ class ControlPlane:
         self._bundles = Bundles(store, self.clock, home / "bundles", bundles or BundleLimits())
         self._opened_at = self.clock.now()
         self._capabilities: tuple[Capability, ...] = ()
+        self._missing = tuple(missing)
+        self._on_fatal = on_fatal
         self.cache = JobCache(
             ClusterIndex(policy or Policy()), lambda: self.decider.wake(), lambda node: self.extensions.offer(node),
             store.ends, lambda live: self.extensions.moved(live), lambda: self.extensions.counts_waiting(),
+            lambda live: self.extensions.affinity(live),
         )  # fmt: skip
         self.repository = JobRepository(store, self.cache, self.clock, fault)
-        self._explainer = Explainer(self.snapshot, self.clock)
+        self._memory_use = MemoryUse()
+        self._explainer = Explainer(lambda: self.extensions.without_held(self.snapshot()), self.clock)
         self._obstacles = Obstacles()
         self.collector = Collector(
             self.repository, engine, every_s=collect_every_s, reported=lambda live: self.extensions.reported(live),
@@ -133,11 +138,13 @@ class ControlPlane:
             secrets=lambda live: self.secrets.resolve(live.job.tenant, live.manifest.secrets),
             prepare=self._prepare, drain=self.collector.drain,
             killed=lambda live: self.extensions.killed(live),
-            delegated=lambda live: self.extensions.delegated(live), epoch=store.epoch, on_fatal=on_fatal,
+            delegated=lambda live: self.extensions.delegated(live), inputs=lambda live: self.extensions.inputs(live),
+            staging=Staging(lambda: self.extensions.staging), epoch=store.epoch, on_fatal=on_fatal,
+            ended=self._memory_use.ended,
         )  # fmt: skip
         self.decider = Decider(
             self.repository, epoch=store.epoch, started=self.runner.take, on_fatal=on_fatal,
-            policy=lambda snapshot: self.extensions.decide(decide, snapshot),
+            policy=lambda snapshot: self.extensions.decide(snapshot),
             decided=lambda: self.extensions.decided(),
         )  # fmt: skip
         self.reconciler = Reconciler(self.repository, engine, self.runner, on_fatal=on_fatal, every_s=reconcile_every_s)
@@ -146,7 +153,7 @@ class ControlPlane:
             home=home, cache=self.cache, known_tenants=self.tenants, extensions=lambda: self.extensions,
             wake=self.decider.wake_from_thread, repository=self.repository, engine=engine, jobs=self,
             new_id=self._new_id, derive_secret=self._vault.derive, on_fatal=on_fatal,
-            any_port=any_port, http_limits=http_limits or HttpLimits(),
+            resolve=self.secrets.resolve, any_port=any_port, http_limits=http_limits or HttpLimits(),
         )  # fmt: skip
         self.extensions = Extensions(extensions, facilities)
         self.garbage = GarbageCollector(
@@ -167,6 +174,7 @@ class ControlPlane:
             jobs, self.store.current_attempts(active), [record.as_tenant() for record in self.tenants.records.values()],
             await self.engine.inventory(),
         )  # fmt: skip
+        self._memory_use.load(self.store.last_ends(LOADED))
         self.runner.open()
         for job_id in active:
             self.runner.take(job_id)
@@ -175,7 +183,7 @@ class ControlPlane:
         self.node_watch.open()
         self.collector.open()
         self.garbage.open()
-        await self.extensions.open(self.store)
+        await self.extensions.open(self.store, self._on_fatal)
         self.recovery_s = self.clock.monotonic() - began
         await self.store.record(
             [NewEvent(self.clock.now(), EventKind.CONTROL_OPENED, "server", "the control plane is open",
@@ -245,7 +253,8 @@ class ControlPlane:
         """The manifest as it would be stored: with defaults for the resources that it leaves out."""
         record = self.tenants.records.get(tenant)
         quota = record.quota if record is not None else Quota()
-        return complete(manifest, self._limits, quota, (kind.capacity for kind, _ in self.cache.index.layout.kinds))
+        nodes = (kind.capacity for kind, _ in self.cache.index.layout.kinds)
+        return complete(manifest, self._limits, quota, nodes, self._memory_use.of(tenant, manifest))
 
     def _new_job(
         self, manifest: JobManifest, tenant: str, idempotency_key: str | None, given: JobManifest
@@ -289,9 +298,10 @@ class ControlPlane:
 
     def obstacles(self, job: JobRecord) -> list[Reason]:
         """Why this job can never start as nodes and quotas are."""
-        record = self.tenants.records.get(job.tenant)
-        tenant = Tenant(job.tenant) if record is None else record.as_tenant()
-        return self._obstacles.find(self.cache.index.layout, tenant, job.resources, job.min_ranks)
+        if (coming := self.extensions.coming_obstacles(job)) is not None:
+            return list(coming)
+        tenant, layout = self.tenants.as_tenant(job.tenant), self.cache.index.layout
+        return self._obstacles.find(layout, tenant, job.resources, job.min_ranks, affinity_of(job))
 
     async def remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> list[Reason]:
         """What would keep this job from starting here, if it were submitted now."""
@@ -302,8 +312,8 @@ class ControlPlane:
         job = live.job if live is not None else self.store.job(job_id)
         if job is None:
             raise NotFound(f"no job {job_id}", where=job_id, hint="`shoal jobs` lists them")
-        held = self.cache.held.why(job_id)
-        return job if held is None else job.evolve(reason=held.as_json())
+        why = self.cache.held.why(job_id) or (live.staging if live is not None else None)
+        return job if why is None else job.evolve(reason=why.as_json())
 
     def run_dir(self, job: JobRecord) -> Path | None:
         """Where its newest attempt runs or ran, below the home; None before the first."""
@@ -361,13 +371,13 @@ class ControlPlane:
 
         async def usual() -> Explanation:
             if job.state is JobState.QUEUED and (found := await self._explainer.explain([job_id])):
-                return found[0]
-            now = self.job(job_id)
-            if live is not None and live.queue is not None:
-                return handed_over(job_id, live.queue)
-            return Explanation(job_id, (), 0, now.started_at, transitions.describe(now))
+                return found[0] if live is None else with_default(found[0], live.manifest)
+            return where_it_is(self.job(job_id), live)
 
-        return await (usual() if live is None else self.extensions.explain(self.snapshot(), live, usual))
+        if live is None:
+            return await usual()
+        where = "" if job.state is JobState.QUEUED else (await usual()).summary
+        return await self.extensions.explain(self.snapshot(), live, usual, where)
 
     async def logs(
         self, job_id: str, *, rank: int = 0, attempt: int | None = None, phase: str = RUN, offset: int = 0,
@@ -482,9 +492,8 @@ class ControlPlane:
             "decisions": self.decider.cycles,
             "last_decision_s": round(self.decider.last_cycle_s, 6),
             "repaired": self.reconciler.repaired,
-            **self.extensions.status(),
             "capabilities": [
                 {"name": one.name, "available": one.available, "detail": one.detail, "consequence": one.consequence}
-                for one in (*self._capabilities, *self.extensions.capabilities())
+                for one in (*self._missing, *self._capabilities, *self.extensions.capabilities())
             ],
         }

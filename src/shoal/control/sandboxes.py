@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from shoal.core import Fault, Invalid, Sandbox, Unavailable
-from shoal.engine import Engine, Gang, LaunchFailed
+from shoal.engine import MOUNTS_CAPABILITY, Engine, Gang, LaunchFailed, Mount
 
 
 def require_sandbox(level: Sandbox, engine: Engine) -> None:
@@ -25,6 +27,17 @@ def usual_sandbox(engine: Engine, *, root: bool) -> Sandbox:
     return Sandbox.USER if root and starts_here else Sandbox.NONE
 
 
+def at_the_start(least: Sandbox, *, root: bool, starts_here: bool) -> str:
+    """For who starts the server: as whom jobs run that were given no sandbox of their own."""
+    if not starts_here:
+        return "run where the engine starts them, without a sandbox"
+    if least is not Sandbox.NONE:
+        return f"have the sandbox {least.value} or a stronger one"
+    if root:
+        return "of new tenants have the sandbox user; those of the tenant default run as root, so only admins have them"
+    return "run as the server's user, without a sandbox: a token is worth as much as this user"
+
+
 def sandboxed(gang: Gang, tenant: str, level: Sandbox, engine: Engine) -> Gang:
     """The gang with its tenant and level. Raises LaunchFailed where the engine cannot give the level (any more)."""
     why = _missing(level, engine)
@@ -38,7 +51,26 @@ def sandboxed(gang: Gang, tenant: str, level: Sandbox, engine: Engine) -> Gang:
             f"the sandbox {level.value} does not keep a job from the network", fault=Fault.PLATFORM,
             where=f"tenant {tenant}", hint="give the tenant the sandbox bubblewrap again",
         )  # fmt: skip
+    if gang.mounts and not any(one.name == MOUNTS_CAPABILITY and one.available for one in engine.capabilities()):
+        raise LaunchFailed(
+            f"the engine {engine.name} shows no paths of components to jobs", fault=Fault.PLATFORM,
+            where=str(gang.mounts[0].target), hint="turn off the component that needs it, or run on the engine local",
+        )  # fmt: skip
     return replace(gang, tenant=tenant, sandbox=level)
+
+
+def check_sources(mounts: Sequence[Mount], roots: Sequence[Path], extension: str) -> None:
+    """Raise LaunchFailed for a mount whose source, with all links resolved, lies outside of these folders: whatever a
+    manifest says, a tenant is shown nothing but what the component keeps for jobs."""
+    allowed = [root.resolve() for root in roots]
+    for one in mounts:
+        real = one.source.resolve()
+        if not any(real != root and real.is_relative_to(root) for root in allowed):
+            folders = ", ".join(map(str, allowed))
+            raise LaunchFailed(
+                f"{extension} may show jobs nothing of {one.source}", fault=Fault.PLATFORM, where="mounts",
+                hint=f"it keeps what jobs see in {folders}",
+            )  # fmt: skip
 
 
 def require_apart(network: bool, level: Sandbox) -> None:

@@ -18,15 +18,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shoal import __version__
 from shoal.base import processes
 from shoal.base.discover import find_one
 from shoal.base.files import write_whole
 from shoal.base.home import Home, ServerInfo, prepare_home, read_server, running_server, write_server
+from shoal.base.listening import listen
 from shoal.contract.events import EventKind
 from shoal.control import runtime
+from shoal.control.extensions.installed import broken_components, missing_components
+from shoal.control.server_settings import LOOPBACK
 from shoal.control.settings import Settings
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, ShoalError, Unavailable, token_digest
 
@@ -39,7 +42,8 @@ if TYPE_CHECKING:
 READY_FD = "SHOAL_READY_FD"
 """Names the pipe on which a detached server tells its starter that it answers."""
 
-_BACKLOG = 2048
+_FREE_PORTS = 8
+"""How many ports are tried where any will do: one that the system chose for IPv4 may be taken for IPv6."""
 _LEASE_WAIT_S = 5.0
 _STANDBY_TURN_S = 1.0
 _PORT_WAIT_S = 10.0
@@ -67,7 +71,7 @@ def run_server(
 
         check_standby(settings.database)
         logsetup.configure(settings.values.log_level)
-        runtime.run(_serve(settings, home, None, ready, accept_data_loss, standing_by))
+        runtime.run(_serve(settings, home, (), ready, accept_data_loss, standing_by))
         return
     other = running_server(home)
     if other is not None:
@@ -77,12 +81,12 @@ def run_server(
             hint="stop it with `shoal down`, or give another --home",
         )
     host, port = settings.values.host, settings.values.port
-    listener = bind(host, port, preferred=_last_port(home) if port == 0 else None)
-    with contextlib.closing(listener):
+    listeners = bind(host, port, preferred=_last_port(home) if port == 0 else None)
+    with _closing(listeners):
         from shoal.control import logsetup
 
         logsetup.configure(settings.values.log_level)
-        runtime.run(_serve(settings, home, listener, ready, accept_data_loss))
+        runtime.run(_serve(settings, home, listeners, ready, accept_data_loss))
 
 
 def check_standby(url: str) -> None:
@@ -95,29 +99,42 @@ def check_standby(url: str) -> None:
         )
 
 
-def bind(host: str, port: int, *, preferred: int | None = None) -> socket.socket:
-    """A listening socket. `preferred` is tried first when any port will do."""
+def bind(host: str, port: int, *, preferred: int | None = None) -> list[socket.socket]:
+    """Listening sockets on one port. `preferred` is tried first when any port will do.
+
+    A loopback address means both, of IPv4 and of IPv6: else another user of the machine could take the other one, and
+    answer those who say `localhost`.
+    """
     if port == 0 and preferred:
         with contextlib.suppress(Conflict):
             return bind(host, preferred)
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        named = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise Invalid(f"{host!r} is no address of this machine", where="--host", hint="try 127.0.0.1") from error
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(_BACKLOG)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        if error.errno == errno.EADDRINUSE:
-            raise Conflict(
-                f"port {port} on {host} is taken", where="--port", hint="give another, or --port 0 for any free one"
-            ) from error
-        raise Invalid(f"cannot listen on {host}:{port}: {error.strerror}", where="--host") from error
-    return listener
+    also = [one for one in _loopback(port) if one not in named] if host in LOOPBACK else []
+    for left in reversed(range(_FREE_PORTS if port == 0 else 1)):
+        try:
+            found = listen([*named, *also])
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and left:
+                continue
+            if error.errno == errno.EADDRINUSE:
+                raise Conflict(
+                    f"port {port} on {host} is taken", where="--port", hint="give another, or --port 0 for any free one"
+                ) from error
+            raise Invalid(f"cannot listen on {host}:{port}: {error.strerror}", where="--host") from error
+        if found[0].family in {family for family, *_ in named}:
+            return found
+        for one in found:
+            one.close()
+        break
+    raise Invalid(f"this machine has no address {host}", where="--host", hint="try 127.0.0.1")
+
+
+def _loopback(port: int) -> list[Any]:
+    stream = (socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+    return [(socket.AF_INET, *stream, ("127.0.0.1", port)), (socket.AF_INET6, *stream, ("::1", port, 0, 0))]
 
 
 def _last_port(home: Home) -> int | None:
@@ -136,18 +153,18 @@ def _url(listener: socket.socket, host: str) -> str:
 async def _serve(
     settings: Settings,
     home: Home,
-    listener: socket.socket | None,
+    listeners: Sequence[socket.socket],
     ready: Callable[[ServerInfo], None],
     accept_data_loss: bool,
     standing_by: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Without a `listener`, as a standby: that is bound when no other server answers any more."""
+    """Without `listeners`, as a standby: they are bound when no other server answers any more."""
     import structlog
 
     from shoal.control.door import Door
-    from shoal.control.extensions import Chosen
+    from shoal.control.extensions.loaded import Chosen
+    from shoal.control.home.recovery import until_space
     from shoal.control.plane import ControlPlane
-    from shoal.control.recovery import until_space
 
     log = structlog.get_logger("shoal.server")
     host = settings.values.host
@@ -158,6 +175,8 @@ async def _serve(
             danger="tokens and jobs travel unencrypted, and anyone with a token can run commands here",
             advice="put a TLS proxy in front, or listen on 127.0.0.1",
         )
+    for problem in broken_components():
+        log.warning("a component is left out", problem=str(problem))
     stop = asyncio.Event()
     failures: list[BaseException] = []
 
@@ -167,13 +186,13 @@ async def _serve(
 
     tables = [one.tables for one in settings.extensions if one.tables is not None]
     await until_space(home)
-    if listener is None:
-        opened = _take_over(settings, home, tables, standing_by)
-        listener = _bind_after(settings, home)
-    else:
+    if listeners:
         opened = _open_whole(settings.database, home, accept_data_loss, tables)
-    url = _url(listener, host)
-    with contextlib.closing(listener), contextlib.closing(opened) as store:
+    else:
+        opened = _take_over(settings, home, tables, standing_by)
+        listeners = _bind_after(settings, home)
+    url = _url(listeners[0], host)
+    with _closing(listeners), contextlib.closing(opened) as store:
         plane = ControlPlane(
             store,
             make_engine(settings),
@@ -187,6 +206,7 @@ async def _serve(
             limits=settings.values.jobs.limits(),
             retention=settings.values.keep.retention(),
             least_sandbox=lambda: settings.values.sandbox,
+            missing=missing_components(),
         )
         await _first_start(store, home, plane.clock.now())
         door = Door(plane, settings.values.tokens)
@@ -194,7 +214,7 @@ async def _serve(
         try:
             await door.open()
             with _signals(stop):
-                await _answer(door, listener, stop, settings.values.http.limits(), _announcer(home, url, ready, log))
+                await _answer(door, listeners, stop, settings.values.http.limits(), _announcer(home, url, ready, log))
         finally:
             await plane.close()
             last = read_server(home)
@@ -209,7 +229,7 @@ async def _serve(
 
 def _take_over(settings: Settings, home: Home, tables: Sequence[Tables], standing_by: Callable[[str], None]) -> Store:
     """The database under our control, once no other server controls it. Blocks."""
-    from shoal.control import recovery
+    from shoal.control.home import recovery
     from shoal.store import open_store
 
     store = open_store(settings.database, tables=tables)
@@ -234,8 +254,8 @@ def _take_over(settings: Settings, home: Home, tables: Sequence[Tables], standin
     return store
 
 
-def _bind_after(settings: Settings, home: Home) -> socket.socket:
-    """The socket of a server that has just lost control, as soon as it lets go of it."""
+def _bind_after(settings: Settings, home: Home) -> list[socket.socket]:
+    """The sockets of a server that has just lost control, as soon as it lets go of it."""
     host, port = settings.values.host, settings.values.port or _last_port(home) or 0
     until = time.monotonic() + _PORT_WAIT_S
     while True:
@@ -250,7 +270,7 @@ def _bind_after(settings: Settings, home: Home) -> socket.socket:
 def _open_whole(url: str, home: Home, accept_data_loss: bool, tables: Sequence[Tables]) -> Store:
     """The home's database under our control. Raises Unavailable where it lost something and that is not accepted."""
     from shoal.contract.records import NewEvent
-    from shoal.control import recovery
+    from shoal.control.home import recovery
     from shoal.store import open_store
 
     holder = f"shoal-{os.getpid()}"
@@ -288,21 +308,30 @@ def make_engine(settings: Settings) -> Engine:
     """The engine that the settings name."""
     from shoal.engine import EngineOptions
 
-    found = find_one("shoal.engines", settings.values.engine)
+    found = find_one("engines", settings.values.engine)
     assert found is not None, "the settings were checked"
     make: Callable[[EngineOptions], Engine] = found.load()
     section = getattr(settings.values, settings.values.engine, None)
     return make(EngineOptions(settings.home.path, settings.values.slots, section))
 
 
+def whose_rights(settings: Settings) -> str:
+    """With whose rights jobs run, for who starts the server."""
+    from shoal.control.sandboxes import at_the_start
+
+    values = settings.values
+    return at_the_start(values.sandbox, root=os.geteuid() == 0, starts_here=values.engine == "local")
+
+
 async def _answer(
-    door: Door, listener: socket.socket, stop: asyncio.Event, limits: Limits, announce: Callable[[], None]
+    door: Door, listeners: Sequence[socket.socket], stop: asyncio.Event, limits: Limits, announce: Callable[[], None]
 ) -> None:
     from shoal.base.http.asgi import AsgiFront
     from shoal.control.api.errors import refusal
 
     front = AsgiFront(door.app, limits, refusal)
-    front.serve(listener)
+    for listener in listeners:
+        front.serve(listener)
     announce()
     try:
         await stop.wait()
@@ -321,6 +350,15 @@ def _announcer(home: Home, url: str, ready: Callable[[ServerInfo], None], log: o
         runtime.tune_interpreter()
 
     return announce
+
+
+@contextlib.contextmanager
+def _closing(listeners: Sequence[socket.socket]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for listener in listeners:
+            listener.close()
 
 
 @contextlib.contextmanager

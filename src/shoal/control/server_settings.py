@@ -11,9 +11,9 @@ from shoal.admission import Policy, Spread
 from shoal.base.discover import find, find_one
 from shoal.base.http import Limits as HttpLimits
 from shoal.contract.manifest.quantities import read_duration, read_memory, write_duration, write_size
-from shoal.control.bundles import BundleLimits
+from shoal.control.home.bundles import BundleLimits
+from shoal.control.home.retention import Retention
 from shoal.control.limits import JobLimits
-from shoal.control.retention import Retention
 from shoal.core import Sandbox
 from shoal.extension import Extension, Section
 
@@ -34,8 +34,8 @@ def _database(url: str) -> str:
 
 
 def _engine(name: str) -> str:
-    if find_one("shoal.engines", name) is None:
-        raise ValueError(f"there is no engine {name!r}; installed: {', '.join(find('shoal.engines'))}")
+    if find_one("engines", name) is None:
+        raise ValueError(f"there is no engine {name!r}; installed: {', '.join(find('engines'))}")
     return name
 
 

@@ -17,10 +17,10 @@ from pydantic import BaseModel, Field, ValidationError, create_model
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from shoal.admission import Policy
-from shoal.base.discover import find
 from shoal.base.home import Home, default_home
 from shoal.base.imports import absent
 from shoal.base.validation import details, sentence
+from shoal.control.extensions.installed import engine_sections, installed_extensions
 from shoal.control.server_settings import ServerSettings, is_loopback
 from shoal.core import Invalid
 from shoal.extension import Extension
@@ -57,15 +57,10 @@ class Settings:
         return is_loopback(self.values.host)
 
 
-def installed_extensions() -> tuple[type[Extension], ...]:
-    return tuple(one.load() for one in find("shoal.extensions").values())
-
-
 def settings_model(extensions: Sequence[type[Extension]]) -> type[ServerSettings]:
     """The server's settings and a field for each section of an extension or an engine."""
     sections: dict[str, Any] = {one.name: (one.settings, Field(default_factory=one.settings)) for one in extensions}
-    for name, found in find("shoal.engine_settings").items():
-        section = found.load()
+    for name, section in engine_sections().items():
         sections[name] = (section, Field(default_factory=section))
     return create_model("Settings", __base__=ServerSettings, **sections)
 

@@ -13,6 +13,7 @@ from shoal.contract.records import NewEvent, TenantRecord
 from shoal.control.sandboxes import require_sandbox, usual_sandbox
 from shoal.core import Clock, Conflict, Forbidden, Invalid, NotFound, PriorityClass, Quota, Sandbox, Tenant
 from shoal.engine import Engine
+from shoal.extension.web import DEFAULT_TENANT
 from shoal.store import Store
 
 
@@ -47,6 +48,11 @@ class Tenants:
         if record is None:
             raise NotFound(f"no tenant {name!r}", where="tenant", hint="an admin can create it: shoal tenant create")
         return record
+
+    def as_tenant(self, name: str) -> Tenant:
+        """Its weight and quota; without limits for one that is not known."""
+        record = self.records.get(name)
+        return Tenant(name) if record is None else record.as_tenant()
 
     async def create(self, name: str, *, actor: str, **settings: Any) -> TenantRecord:
         """A new tenant; `settings` are fields of its record. Raises Conflict where there is one of this name, Invalid
@@ -96,6 +102,15 @@ class Tenants:
     def usual_sandbox(self) -> Sandbox:
         """Of a tenant for which none was asked; in a plane, what the plane has."""
         return Sandbox.NONE if self._inner else usual_sandbox(self._engine, root=os.geteuid() == 0)
+
+    def check_members(self, name: str) -> None:
+        """Raise Conflict for the server's own tenant where its jobs have more rights than a new tenant's would: who may
+        submit there may do what the server may, and nobody asked for that."""
+        if name == DEFAULT_TENANT and self.sandbox(name) is Sandbox.NONE is not self.usual_sandbox():
+            raise Conflict(
+                f"a member of the tenant {name} would run commands as root on this machine", where="tenant",
+                hint=f"`shoal tenant set {name} --sandbox user` first, or make a tenant for them",
+            )  # fmt: skip
 
     def sandbox(self, name: str) -> Sandbox:
         """How far apart the processes of the tenant's jobs are kept."""

@@ -1,5 +1,16 @@
 """The vocabulary every component speaks: small frozen values, no I/O, nothing heavy imported."""
 
+from shoal.core.affinity import (
+    NO_AFFINITY,
+    OWN_PREFIX,
+    Affinity,
+    Effect,
+    Labels,
+    Preference,
+    Taint,
+    Toleration,
+    match,
+)
 from shoal.core.capability import NO_JOBS, Capability
 from shoal.core.clock import Clock, ManualClock, SystemClock
 from shoal.core.errors import (
@@ -16,6 +27,16 @@ from shoal.core.errors import (
 )
 from shoal.core.money import Money
 from shoal.core.prediction import Estimate, Lifetimes, Speeds
+from shoal.core.questions import (
+    FinishTimes,
+    KillCauses,
+    NeededBundles,
+    NodeOffers,
+    NodesToCome,
+    Sensors,
+    Telemetry,
+    first,
+)
 from shoal.core.reason import Reason
 from shoal.core.resources import ANY, CPU_SLOT, Device, Node, Resources, Share, Throughput
 from shoal.core.sandbox import Sandbox
@@ -25,34 +46,51 @@ from shoal.core.tokens import token_digest
 __all__ = [
     "ANY",
     "CPU_SLOT",
+    "NO_AFFINITY",
     "NO_JOBS",
+    "OWN_PREFIX",
+    "Affinity",
     "Capability",
     "Clock",
     "Conflict",
     "Device",
     "DiskFull",
+    "Effect",
     "Estimate",
     "Fault",
+    "FinishTimes",
     "Forbidden",
     "Invalid",
+    "KillCauses",
+    "Labels",
     "LeaseLost",
     "Lifetimes",
     "ManualClock",
     "Money",
+    "NeededBundles",
     "Node",
+    "NodeOffers",
+    "NodesToCome",
     "NotFound",
     "Overloaded",
+    "Preference",
     "PriorityClass",
     "Quota",
     "Reason",
     "Resources",
     "Sandbox",
+    "Sensors",
     "Share",
     "ShoalError",
     "Speeds",
     "SystemClock",
+    "Taint",
+    "Telemetry",
     "Tenant",
     "Throughput",
+    "Toleration",
     "Unavailable",
+    "first",
+    "match",
     "token_digest",
 ]

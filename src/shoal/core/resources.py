@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
+from shoal.core.affinity import Taint
+
 ANY = "any"
 """The accelerator type of a request that takes whatever type there is."""
 
@@ -91,7 +93,7 @@ class Device:
 @dataclass(frozen=True, slots=True)
 class Node:
     """A machine that an engine can start processes on; or, where `pooled`, the pool of many among which the engine's
-    own scheduler picks. The devices of a pool are places: so many may be handed over at once."""
+    own scheduler picks. The devices of a pool are places: their number is the most that may be handed over at once."""
 
     name: str
     devices: tuple[Device, ...] = ()
@@ -99,6 +101,7 @@ class Node:
     memory_bytes: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     pooled: bool = False
+    taints: tuple[Taint, ...] = ()
 
     def capacity(self) -> Resources:
         kinds: dict[str, int] = {}

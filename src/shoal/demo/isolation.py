@@ -27,7 +27,7 @@ _WINDOW_S, _SETTLE_S, _QUIET_S = 2.0, 1.0, 0.5
 _LEAST_FREE_KIB = 1 << 20
 """The pipeline holds 440 MB, the neighbour 256."""
 _PATIENCE_S = 6.0
-"""If the machine changed while the pipeline was measured, it is tried again when so much time has not passed yet."""
+"""If the machine changed while the pipeline was measured, the measurement is repeated until this time has passed."""
 _SIMULATED = "pair-nt"
 _SIMULATED_S = 8.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import json
 import shutil
@@ -12,8 +13,9 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 
+from shoal.base import extras
 from shoal.core import Invalid, ShoalError, Unavailable
 from shoal.demo.acts import ACTS, CLUSTER_ACTS, CLUSTER_EPILOGUE, EPILOGUE, Act
 from shoal.demo.play import Demo
@@ -23,6 +25,8 @@ from shoal.demo.screen import Screen, make_screen
 from shoal.demo.stage import Stage
 
 _INTERRUPTED = 130
+_CLUSTERS = Path(__file__).parents[3] / "benchmarks"
+"""Of a source tree: throw-away clusters are instruments of benchmarks and tests."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -75,10 +79,8 @@ def _remove(place: Path, *, unless: bool) -> None:
 
 def _play_on_slurm(screen: Screen, report: Report, place: Path, *, fast: bool) -> None:
     """Real daemons on the loopback; Shoal picks the nodes, so that what it decides is what is seen."""
-    from shoal.engine.slurm.private import PrivateSlurm
-
     screen.say("starting a private Slurm: munged, slurmctld and two slurmd ...")
-    with PrivateSlurm((SLOTS // 2,) * 2) as cluster:
+    with _private_slurm().PrivateSlurm((SLOTS // 2,) * 2) as cluster:
         environ = {**cluster.environment, "SHOAL_ENGINE": "slurm", "SHOAL_SLURM__DELEGATE": "false"}
         stage = Stage(place, slots=None, where="a Slurm cluster of two nodes", environ=environ)
         _play(screen, report, stage, CLUSTER_ACTS, CLUSTER_EPILOGUE, fast=fast)
@@ -121,14 +123,26 @@ def _clear(stage: Stage) -> None:
 def _need_packages() -> None:
     missing = [name for name in ("numpy", "sklearn") if importlib.util.find_spec(name) is None]
     if missing:
-        raise Unavailable(f"the demo trains with {' and '.join(missing)}", hint="pip install 'shoal[demo]'")
+        raise Unavailable(f"the demo trains with {' and '.join(missing)}", hint=extras.install("demo"))
 
 
 def _need_slurm() -> None:
-    from shoal.engine.slurm.private import HINT, missing
+    slurm = _private_slurm()
+    if absent := slurm.missing():
+        raise Unavailable(f"there is no Slurm here: {', '.join(absent)} not found", hint=slurm.HINT)
 
-    if absent := missing():
-        raise Unavailable(f"there is no Slurm here: {', '.join(absent)} not found", hint=HINT)
+
+def _private_slurm() -> ModuleType:
+    """`clusters.slurm` of the benchmarks. Raises Unavailable where there is no source tree around this package."""
+    if not (_CLUSTERS / "clusters" / "slurm.py").is_file():
+        raise Unavailable(
+            "the private Slurm is not part of the installed package",
+            where=str(_CLUSTERS),
+            hint="play it from a source tree: `pip install -e '.[demo]'` there",
+        )
+    if str(_CLUSTERS) not in sys.path:
+        sys.path.append(str(_CLUSTERS))
+    return importlib.import_module("clusters.slurm")
 
 
 def _fresh(home: Path | None) -> Path:

@@ -68,7 +68,7 @@ class Profile(Struct):
         *((name, u64) for name in (
             "whole_ns", "whole_dev_ns", "slice_ns", "slice_dev_ns", "ticket_ns", "ticket_whole_ns",
         )),
-        *((name, u32) for name in ("slice_blocks", "seen", "wave_blocks", "reserved")),
+        *((name, u32) for name in ("slice_blocks", "seen", "wave_blocks", "firsts")),
     ]  # fmt: skip
 
 

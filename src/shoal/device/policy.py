@@ -115,6 +115,8 @@ class Profile:
     seen: int = 0
     wave_blocks: int = 0
     """How many of its blocks the device runs at once; 0: not known."""
+    firsts: int = 0
+    """Of each mean how many samples it began with, two bits each: whole, slice, ticket, whole by ticket."""
 
 
 @dataclass(frozen=True, slots=True)

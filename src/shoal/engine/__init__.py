@@ -5,27 +5,63 @@ launch carries a deterministic name: a launch repeated after a crash adopts the 
 truth is what the engine holds, never what the caller remembers.
 """
 
-from shoal.engine.bundle import inspect
-from shoal.engine.protocol import (
-    Engine,
-    EngineOptions,
-    Exit,
-    Gang,
-    GangStatus,
-    Inventory,
-    Joinable,
-    LaunchFailed,
-    Limits,
-    LogChunk,
-    LogTimes,
-    Phase,
-    RankSpec,
-    RankStatus,
-    Refused,
-    TimeLimit,
-)
+from typing import TYPE_CHECKING
+
+from shoal.base.faces import on_first_use
+
+if TYPE_CHECKING:
+    from shoal.engine.bundle import inspect
+    from shoal.engine.protocol import (
+        MOUNTS,
+        MOUNTS_CAPABILITY,
+        Engine,
+        EngineOptions,
+        Exit,
+        Gang,
+        GangStatus,
+        Inventory,
+        Joinable,
+        LaunchFailed,
+        Limits,
+        LogChunk,
+        LogTimes,
+        Mount,
+        Phase,
+        RankSpec,
+        RankStatus,
+        Refused,
+        TimeLimit,
+    )
 
 __all__ = [
-    "Engine", "EngineOptions", "Exit", "Gang", "GangStatus", "Inventory", "Joinable", "LaunchFailed", "Limits",
-    "LogChunk", "LogTimes", "Phase", "RankSpec", "RankStatus", "Refused", "TimeLimit", "inspect",
+    "MOUNTS", "MOUNTS_CAPABILITY", "Engine", "EngineOptions", "Exit", "Gang", "GangStatus", "Inventory", "Joinable",
+    "LaunchFailed", "Limits", "LogChunk", "LogTimes", "Mount", "Phase", "RankSpec", "RankStatus", "Refused",
+    "TimeLimit", "inspect",
 ]  # fmt: skip
+
+# The declaration of the engines is read by commands, which need none of this.
+__getattr__ = on_first_use(
+    globals(),
+    {
+        "Engine": "protocol",
+        "EngineOptions": "protocol",
+        "Exit": "protocol",
+        "Gang": "protocol",
+        "GangStatus": "protocol",
+        "Inventory": "protocol",
+        "Joinable": "protocol",
+        "LaunchFailed": "protocol",
+        "Limits": "protocol",
+        "LogChunk": "protocol",
+        "LogTimes": "protocol",
+        "MOUNTS": "protocol",
+        "MOUNTS_CAPABILITY": "protocol",
+        "Mount": "protocol",
+        "Phase": "protocol",
+        "RankSpec": "protocol",
+        "RankStatus": "protocol",
+        "Refused": "protocol",
+        "TimeLimit": "protocol",
+        "inspect": "bundle",
+    },
+)

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 
 from shoal.core import Device, Node
-from shoal.engine.protocol import Gang, RankSpec
+from shoal.engine.protocol import Gang, RankSpec, Refused
 
 AHEAD = 0.25
 """Part of a pool that is handed over beyond what it can run at once, by default."""
@@ -38,7 +38,7 @@ class Pace:
         self._step, self._step_at = least, 0.0
 
     def ended(self, places: int, held_s: float, now: float) -> None:
-        """A gang gave back so many places of the pool."""
+        """A gang gave back `places` places of the pool, which it had for `held_s`."""
         if self.least and held_s < _AHEAD_S / self.least:
             self._freed.append((now, places))
 
@@ -70,6 +70,19 @@ def pool_of(name: str, nodes: Iterable[Node], *, ahead: float = AHEAD) -> Node:
 
 def _with(amount: int, ahead: float) -> int:
     return amount + math.ceil(amount * ahead)
+
+
+def unfit(gang: Gang, nodes: Iterable[Node]) -> list[str]:
+    """The machines on which the gang may not run, by their labels and taints. Raises Refused where that is all."""
+    nodes = tuple(nodes)
+    found = [node.name for node in nodes if not gang.affinity.allows(node.labels, node.taints)]
+    if nodes and len(found) == len(nodes):
+        asked = ", ".join(f"{name}={'|'.join(values)}" for name, values in gang.affinity.require) or "no such taints"
+        raise Refused(
+            f"no node of the cluster has what it says of nodes: {asked}", where=gang.name,
+            hint="change `nodes` in the manifest",
+        )  # fmt: skip
+    return found
 
 
 def wanted(rank: RankSpec) -> Counter[str]:

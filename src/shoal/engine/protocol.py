@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from shoal.core import Capability, Fault, Node, Reason, Sandbox, Share, ShoalError
+from shoal.core import NO_AFFINITY, Affinity, Capability, Fault, Node, Reason, Sandbox, Share, ShoalError
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class TimeLimit:
-    """When a run must be over, and what is said of one that is not: so many seconds after its start, or at a time.
+    """When a run must be over, and what is said of one that is not: `after_s` seconds after its start, or at a time.
 
     The control plane asks it to stop then. A supervisor does so itself a moment later, if it was not asked: no server
     may be running. `name` is then the `limit` of its exit."""
@@ -58,6 +58,23 @@ class TimeLimit:
     detail: str
     after_s: float | None = None
     at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A directory, file or socket of the machine that a gang sees in its sandbox: `source`, an absolute path without
+    links, at `target`. That is `source` itself, or lies in the folder `mounts` of the engine's home (`MOUNTS`), where
+    no tenant can put anything in its way. Without a sandbox it is seen at `source` only, and nothing makes it
+    read-only. Rights stay as they are: the tenant's user must be able to read it."""
+
+    source: Path
+    target: Path
+    read_only: bool = True
+
+
+MOUNTS = "mounts"
+MOUNTS_CAPABILITY = "mounts"
+"""The capability of an engine that shows `Gang.mounts`; one without it is given no such gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +92,9 @@ class Gang:
     apart in the same way.
     `checkpoints` is the job's own directory for checkpoints, where the server keeps them: made from the job's id.
     Without `network`, a rank in the sandbox `bubblewrap` reaches nothing but itself.
-    On a pool, each machine gets `ranks_per_node` of the ranks; 0: as the cluster likes.
+    `mounts` are shown to it by the server's own components; no part of them comes from a tenant.
+    On a pool, each machine gets `ranks_per_node` of the ranks; 0: as the cluster likes. `affinity` says on which of its
+    machines it may run; an engine whose cluster cannot be asked for that refuses the gang.
     Ranks that are not all ready within `launch_timeout_s` are rolled back; a queue of the cluster does not count.
     """
 
@@ -96,10 +115,12 @@ class Gang:
     grace_s: float = 10.0
     launch_timeout_s: float = 60.0
     ranks_per_node: int = 0
+    affinity: Affinity = NO_AFFINITY
     tenant: str = ""
     division: str = ""
     sandbox: Sandbox = Sandbox.NONE
     network: bool = True
+    mounts: tuple[Mount, ...] = ()
 
     def directories(self) -> tuple[Path, ...]:
         """Those that are its job's own: the run directory, and where it has checkpoints."""
@@ -147,7 +168,8 @@ class Exit:
     No process of a lost rank is left, nor comes back with its node. `oom` when the memory limit killed it. `stopped`
     when its end may be an answer to a stop: a signal ended it, or it had found a notice or a signal that it handles.
     One that leaves with its own exit code before the signal, or ignores the signal, ended by itself. `limit` names the
-    limit whose excess ended it (`detail` tells)."""
+    limit whose excess ended it (`detail` tells). `memory_bytes` is the most memory that the rank had at once, with
+    the files that the kernel kept for it; 0 where the engine cannot say it."""
 
     code: int | None = None
     signal: int | None = None
@@ -157,6 +179,7 @@ class Exit:
     stopped: bool = False
     detail: str = ""
     limit: str = ""
+    memory_bytes: int = field(default=0, compare=False)
 
     @property
     def ok(self) -> bool:
@@ -288,7 +311,7 @@ class Engine(Protocol):
         ...
 
     async def read(self, name: str, rank: int, stream: str, offset: int, limit: int = 65536) -> LogChunk:
-        """Bytes of a rank's stream from `offset`, or from so many before its end where that is negative. Streams are
+        """Bytes of a rank's stream from `offset`; a negative one counts back from the stream's end. Streams are
         `log` (stdout and stderr), `metrics` (JSON lines of the training hooks) and `file:RELATIVE/PATH` inside the run
         directory. Raises NotFound for an unknown gang, rank or escaping path; a stream not yet written is empty. Works
         for forgotten gangs as long as the files exist."""
@@ -317,7 +340,8 @@ class Joinable(Protocol):
     """An engine to which the server can add machines. Those of a cluster join by the cluster's own means instead."""
 
     async def join(self, node: Node, closed: str) -> None:
-        """A machine that is there from now on; `closed` says why no other than who added it starts work there."""
+        """A machine that is there from now on; where `closed` says why, none starts work there but the one who added
+        it."""
         ...
 
     async def leave(self, name: str) -> None:

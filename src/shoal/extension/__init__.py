@@ -1,16 +1,38 @@
-"""The seam by which a component joins the server.
+"""The seam by which a component joins the server, the command line and the client.
 
-A component offers a class derived from `Extension` under the entry point group `shoal.extensions`. The server finds it
-there, reads its section of the settings, and calls it at the points named below. Adding a component edits no file of
-the server, the command line or the client. Other entry point groups of the seam: `shoal.engines` (where processes run),
-`shoal.manifests` (kinds of manifests beside jobs), `shoal.commands` (commands of the command line), `shoal.up_options`
-(options of `shoal up`), `shoal.subjects` (what `shoal explain` and `shoal events` are told of beside jobs) and
-`shoal.client` (methods of the Python client).
+A component declares all of its parts in one `Component`, which one entry point of the group `shoal.components` names:
+its extension, commands, methods of the client, options of `shoal up`, kinds of manifests, runtimes, engines, scheduling
+policies. Adding a component edits no file of the server, the command line or the client. Its part in the server
+is a class derived from `Extension`, which the server calls at the points named there.
 """
 
-from shoal.extension.base import Decide, Explain, Extension, NoSection, Section
-from shoal.extension.server import KIND_LABEL, LiveJob, Manifest, Server, kind_of
+from typing import TYPE_CHECKING
+
+from shoal.base.faces import on_first_use
+
+if TYPE_CHECKING:
+    from shoal.extension.base import Decider, Extension, NoSection, Section
+    from shoal.extension.component import Component
+    from shoal.extension.server import KIND_LABEL, LiveJob, Manifest, Server, kind_of
 
 __all__ = [
-    "KIND_LABEL", "Decide", "Explain", "Extension", "LiveJob", "Manifest", "NoSection", "Section", "Server", "kind_of",
+    "KIND_LABEL", "Component", "Decider", "Extension", "LiveJob", "Manifest", "NoSection", "Section",
+    "Server", "kind_of",
 ]  # fmt: skip
+
+# A declaration is read by every command: it must not load what an extension needs.
+__getattr__ = on_first_use(
+    globals(),
+    {
+        "Component": "component",
+        "Decider": "base",
+        "Extension": "base",
+        "KIND_LABEL": "server",
+        "LiveJob": "server",
+        "Manifest": "server",
+        "NoSection": "base",
+        "Section": "base",
+        "Server": "server",
+        "kind_of": "server",
+    },
+)

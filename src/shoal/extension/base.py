@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from shoal.admission import Decision, Explanation, Snapshot
+from shoal.admission import Additions, Blocker, Decision, Explanation, Prefers, Snapshot
+from shoal.base.loops import BackgroundLoop
 from shoal.contract.events import EventKinds
-from shoal.contract.records import Event, JobRecord
-from shoal.core import Capability, Estimate, Node
+from shoal.contract.gangs import Move
+from shoal.contract.pages import Page
+from shoal.contract.records import Event
+from shoal.core import NO_AFFINITY, Affinity, Capability, Reason
 from shoal.engine import Gang
 from shoal.extension.server import LiveJob, Server
 from shoal.store import Tables
@@ -21,11 +24,27 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
     from starlette.routing import Host
 
-Decide = Callable[[Snapshot], Decision]
-"""From a snapshot to what starts, stops and waits; pure but for what an extension remembers between rounds."""
 
-Explain = Callable[[], Awaitable[Explanation]]
-"""Admission's own answer, worked out when it is called."""
+class Decider(Protocol):
+    """Decides which waiting jobs start where and which running ones leave, in the place of admission."""
+
+    def __call__(self, snapshot: Snapshot, prefers: Prefers | None) -> Decision:
+        """Called for every decision on the server's event loop, of which it takes at most milliseconds: what takes
+        longer is made in a thread, by the next decision. It sees no job that is held. `prefers` is what extensions
+        prefer, to be handed to `shoal.admission.decide`. Where it raises, admission decides in its place until it
+        works again."""
+        ...
+
+    async def explain(self, snapshot: Snapshot, job: LiveJob, where: str) -> Explanation | None:
+        """Why this job waits, or runs where it does; None where admission says so. `where` says where a job is that
+        does not wait."""
+        ...
+
+
+class Show(Protocol):
+    """Says how far something is."""
+
+    def __call__(self, text: str, part: float | None = None) -> None: ...
 
 
 class Section(BaseModel):
@@ -78,10 +97,18 @@ class Extension:
     # --- life ---
 
     async def open(self) -> None:
-        """The server has reconciled with its database and engine: start the loops."""
+        """The server has reconciled with its database and engine, and decides from now on: read what is remembered.
+        Awaited in the order of names, before the API answers; what it raises stops the server."""
+
+    def loops(self) -> Sequence[BackgroundLoop]:
+        """What runs beside the server, such as `shoal.base.loops.RunningLoop("renting", self._rent)`.
+
+        Asked after `open`. The server opens them, and closes them before `close`. One that raises is logged, shown by
+        `shoal status`, and started again after a wait; the other loops and the server go on."""
+        return ()
 
     async def close(self) -> None:
-        """End the loops. Running work goes on."""
+        """The loops have ended: close files and connections. Running work goes on. Awaited in the opposite order."""
 
     # --- sense ---
 
@@ -95,63 +122,112 @@ class Extension:
     def reported(self, job: LiveJob) -> None:
         """A running job reported progress."""
 
-    def finish(self, job: LiveJob, progress: Mapping[str, Any]) -> Estimate | None:
-        """When a running job ends, in Unix time, from what it reported just now. Asked once for each report, before it
-        is kept: what is answered is kept with it as `finish`."""
-        return None
+    def answers(self) -> Mapping[type, object]:
+        """What this extension answers: an object by the protocol of each question, such as `{shoal.core.Speeds: self}`.
 
-    def telemetry(self, job: JobRecord) -> Mapping[str, Any] | None:
-        """Where the speed of this job can be read, if this extension knows better than the job's own reports."""
-        return None
-
-    def steps_per_s(self, job: str, kind: str, workers: int) -> Estimate | None:
-        """How fast a kind of job (`kind_of`) is on a kind of accelerator, where this extension can forecast it."""
-        return None
-
-    def sensed(self, job: LiveJob) -> Mapping[str, float]:
-        """What sensors say of the resources that a running job uses, by their names. Asked at each report of the job,
-        so answer from what is known already; what is not known is left out."""
+        Asked once, when all extensions are built. `server.ask` and `server.ask_all` give the objects to the caller,
+        in the order of the extensions' names; the protocol says when it is asked and how long an answer may take. An
+        answer that raises is taken for none by the server, and logged once."""
         return {}
 
-    def bundles(self) -> Iterable[tuple[str, str]]:
-        """The (tenant, digest) of working files that this extension needs, beside those that jobs name."""
-        return ()
-
-    def offer(self, node: Node) -> Node:
-        """What jobs may be given of a node that the engine has."""
-        return node
-
     # --- decide ---
+    #
+    # For each decision the server asks `holds` of every extension, then one decider (by which `prefers` is asked), then
+    # `adjust` of every extension, in the order of their names, on its event loop. It unites what they say; none sees or
+    # changes what another says. What raises costs its own part only: it is logged once, shown by `shoal status`, and
+    # asked again the next time.
 
-    def decide(self, snapshot: Snapshot, admit: Decide) -> Decision:
-        """Change a decision, or make it. `admit` is admission's decision, or that of the extensions before."""
-        return admit(snapshot)
+    def decider(self) -> Decider | None:
+        """Who decides in place of admission, as the extension is set; None: it leaves that to others. Asked once, when
+        the server is built. Two extensions with a decider are an error of the settings."""
+        return None
+
+    def holds(self, snapshot: Snapshot) -> Mapping[str, Reason]:
+        """The waiting jobs that may not start now, by id, and why: no decider sees them, whatever the others say. A
+        fact `starts_at` of the reason (Unix seconds) says when that will be over.
+
+        Asked before every decision and explanation: answer in microseconds, from what is known already. It changes
+        nothing. If it raises, what it held before stays held, and a job that came since is not. Call `server.wake` when
+        a job is let go: nothing else tells the server."""
+        return {}
+
+    def affinity(self, job: LiveJob) -> Affinity:
+        """What this extension says of the nodes on which a job may be, beside its manifest: all requirements hold, and
+        tolerations and preferences are added. Labels and taints that begin with `shoal/` are the server's own: no
+        manifest tolerates them.
+
+        Asked whenever the job comes to wait or to run, and kept until then: answer in microseconds. If it raises, the
+        job starts nowhere until it is asked again."""
+        return NO_AFFINITY
+
+    def prefers(self, job: LiveJob) -> Mapping[str, float]:
+        """What nodes are worth to a job, in seconds of run time that it saves there, by name: where its data lies, or
+        what it needs is loaded already. The seconds of all extensions and of its manifest add up. They choose between
+        nodes on which the whole job fits, and beat packing; nothing else.
+
+        Asked of each job that starts, within the decision: answer in microseconds, from what is known already. If it
+        raises, it prefers none."""
+        return {}
+
+    def adjust(self, snapshot: Snapshot, decision: Decision) -> Additions:
+        """The starts and preemptions to add to the decision, which is of the jobs that nothing holds; `snapshot` has
+        all jobs. Of the held jobs, an extension may start those that it alone holds.
+
+        Asked after every decision: answer in microseconds. What contradicts the decision, a hold of another, the free
+        capacity or the tenant's quota is dropped, with a line in the log. If it raises, nothing is added."""
+        return Additions()
 
     def counts_waiting(self) -> bool:
         """Whether its decisions depend on how many equal jobs wait. If not, one more behind another wakes nothing."""
-        return type(self).decide is not Extension.decide
+        own = type(self)
+        return any(
+            getattr(own, name) is not getattr(Extension, name) for name in ("decider", "holds", "adjust")
+        )  # fmt: skip
 
     def decided(self) -> None:
-        """The last decision is written down."""
+        """The last decision is written down. On the event loop, before the next decision: return soon."""
 
-    async def explain(self, snapshot: Snapshot, job: LiveJob, usual: Explain) -> Explanation:
-        """Why a job waits or runs where it does; `usual` gives what is said without this extension."""
-        return await usual()
+    async def explain(self, snapshot: Snapshot, job: LiveJob) -> Sequence[Blocker]:
+        """What this extension adds to why a job waits, or runs where it does: blocking causes stand in its summary.
+        What it holds is named without that; a cause with the code of the hold's reason replaces it, to say what would
+        change it.
+
+        Asked on the event loop whenever a person asks: longer work goes to a thread. If it raises, its causes are
+        left out."""
+        return ()
 
     # --- act ---
 
+    async def stage(self, job: LiveJob, show: Show) -> None:
+        """Bring what the job needs to the nodes of its attempt, before anything of it is launched.
+
+        Awaited on the event loop while the job is STARTING, for each attempt, and again after a restart of the server:
+        find what is there already. It may take minutes. `show(text, part)` says how far it is (`part` from 0 to 1), in
+        `shoal explain` and `shoal show`. It is cancelled when the job is asked to stop. Extensions stage one after the
+        other, in the order of names. What it raises ends the attempt as a failed launch, which is tried again as the
+        job's `restart` says: raise `shoal.engine.LaunchFailed` to say whose fault it was. Not for delegated jobs."""
+
+    def inputs(self, job: LiveJob, moves: Sequence[Move]) -> Sequence[Move]:
+        """How the job's inputs are fetched: leave out what `stage` brings or a mount shows, or name a nearer source.
+
+        Asked before the first phase of each attempt, once or more, with what the extensions before left: answer in
+        microseconds, and the same for the same attempt. If it raises, the moves stay as they were."""
+        return moves
+
     def prepare(self, job: LiveJob, gang: Gang) -> Gang:
-        """Change a gang before it is launched: environment, secrets, limits. That of a job which is `delegated` has
-        its command, its places and the server's limits, and nothing else yet."""
+        """Change a gang before it is launched: environment, secrets, limits, mounts. That of a job which is `delegated`
+        has its command, its places and the server's limits, and nothing else yet."""
         return gang
+
+    def mount_roots(self) -> Sequence[Path]:
+        """Folders, beside its own in the server's home (`HOME/NAME`), whose contents it may show to jobs by
+        `Gang.mounts` in `prepare`, such as one that its settings name. A mount of anything else fails the launch. No
+        tenant may be able to write on the way to what is shown."""
+        return ()
 
     def delegated(self, job: LiveJob) -> bool:
         """Whether this extension says in `prepare` what the job runs, and itself keeps what that reports and leaves."""
         return False
-
-    def killed(self, job: LiveJob) -> str | None:
-        """Why the processes of the job's attempt were killed, if this extension had it done."""
-        return None
 
     # --- shown ---
 
@@ -159,9 +235,13 @@ class Extension:
         """For `shoal status`."""
         return ()
 
-    def status(self) -> Mapping[str, Any]:
-        """For `shoal status`, below the extension's name."""
-        return {}
+    def page(self, tenant: str | None) -> Page | None:
+        """What it shows in `shoal status`, reports and web pages, as far as this tenant's people may see it; None of
+        `tenant`: to an admin, who sees all. No page: it has nothing for them.
+
+        Asked on the event loop whenever a person looks: answer in milliseconds, from what is known already. If it
+        raises, its page is left out."""
+        return None
 
     def metrics(self) -> Iterable[Metric]:
         """Read at every scrape of `/metrics`."""

@@ -10,7 +10,7 @@ from shoal.admission import Explanation, Snapshot
 from shoal.base.http import Limits as HttpLimits
 from shoal.contract.manifest import JobManifest, ResourceRequest
 from shoal.contract.records import AttemptRecord, JobRecord, NewEvent, TenantRecord
-from shoal.core import Clock, Estimate, PriorityClass, Reason, Sandbox
+from shoal.core import Clock, PriorityClass, Reason, Sandbox
 from shoal.engine import Engine
 from shoal.store import Store
 
@@ -55,6 +55,7 @@ class Sized(Protocol):
 
 
 Manifest = TypeVar("Manifest", bound=Sized)
+T = TypeVar("T")
 
 
 class Server(Protocol):
@@ -102,16 +103,13 @@ class Server(Protocol):
         """How far apart the processes of the tenant's jobs are kept."""
         ...
 
-    def telemetry(self, job: JobRecord) -> Mapping[str, Any] | None:
-        """Where the speed of this job can be read, as the first extension that knows says."""
+    def ask(self, question: type[T]) -> T | None:
+        """An object that answers this question, a protocol such as `shoal.core.Speeds`: that of the first extension, in
+        the order of names; None where no extension that is on answers it. Not before `Extension.open`."""
         ...
 
-    def steps_per_s(self, job: str, kind: str, workers: int = 1) -> Estimate | None:
-        """What an extension forecasts of a kind of job (`kind_of`): the server is `shoal.core.Speeds`."""
-        ...
-
-    def sensed(self, job: LiveJob) -> Mapping[str, float]:
-        """What the extensions' sensors say of the resources that a running job uses."""
+    def ask_all(self, question: type[T]) -> Sequence[T]:
+        """The objects of all extensions that answer it, in the order of names. Not before `Extension.open`."""
         ...
 
     def snapshot(self) -> Snapshot:
@@ -152,6 +150,11 @@ class Server(Protocol):
 
     def derive_secret(self, purpose: str) -> str:
         """The same for the same purpose, as long as the server's key is."""
+        ...
+
+    def secrets(self, job: LiveJob) -> Mapping[str, str]:
+        """The secrets that its manifest names, by variable: to do for a job, before it starts, what it may do itself.
+        Never to be written down. Raises ShoalError where its tenant lacks one."""
         ...
 
     def submitted(self, job: JobRecord, manifest: JobManifest | None = None, first: NewEvent | None = None) -> None:

@@ -43,6 +43,7 @@ _DEVICE = "neighbour", "ask for a device of its own, or for the guaranteed class
 SENSORS: Mapping[str, Suspect] = {
     "network_wait_s": Suspect(1, "parameter server or network", "add a parameter server, or place the gang closer"),
     "input_wait_s": Suspect(1, "input pipeline", "give the job more cores, or cache its input"),
+    "data_wait": Suspect(1, "storage", "give the cache more room, or the job a longer `cache.wait`", least=0.02),
     "memory_stall": Suspect(1, *_HOST_MEMORY, least=0.02),
     "memory_latency_ns": Suspect(1, *_HOST_MEMORY),
     "memory_bytes_per_s": Suspect(1, *_HOST_MEMORY, hint=True),

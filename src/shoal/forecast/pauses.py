@@ -53,7 +53,7 @@ class Pauses:
     _slow: bool = False
 
     def observe(self, step: int, steps: int, seconds: float, *, saved: bool) -> None:
-        """Take in that the last `steps` up to this one took so many seconds; `saved`: with a reported checkpoint.
+        """Take in that the last `steps` up to this one took `seconds`; `saved`: with a reported checkpoint.
 
         Of slow reports in a row only the first is a pause: more are a job that became slower."""
         if self._first is None:

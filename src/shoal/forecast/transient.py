@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from shoal.core import Estimate, Invalid, Lifetimes
 _DRAWS = 1000
 _GRID_S = 60.0
 _LEVEL = 0.9
+_REPLACEMENTS = 10_000
+"""In one training. More is years of work, and minutes of simulation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +26,12 @@ class Training:
     restart_s: float
 
     def __post_init__(self) -> None:
-        if not (self.work_s > 0 and self.every_s > 0 and self.checkpoint_s >= 0 and self.restart_s >= 0):
-            raise Invalid("work and the time between checkpoints are positive, checkpoints and restarts not negative")
+        for name in ("work_s", "every_s", "checkpoint_s", "restart_s"):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf or (value == 0 and name in ("work_s", "every_s")):
+                least = "positive" if name in ("work_s", "every_s") else "0 or more"
+                what = {"every_s": "the time between checkpoints"}.get(name, f"the time of {name.removesuffix('_s')}")
+                raise Invalid(f"{what} must be {least} and finite, not {value:g} s", where=name.removesuffix("_s"))
 
 
 def total_time(
@@ -33,7 +40,7 @@ def total_time(
     """Seconds from the start of the first servers to the end of the work, on a gang of servers that are replaced when
     they are revoked. Drawn 1,000 times. The gang stops when one is revoked, what was done since the last checkpoint is
     lost, and it goes on when the replacement works; the other servers grow older meanwhile. Raises Invalid where
-    servers hardly live long enough for one checkpoint."""
+    servers hardly live long enough for one checkpoint, and for work that needs more than 10,000 replacements."""
     if servers < 1:
         raise Invalid(f"a gang has one server at least, not {servers}")
     survival = [1.0]
@@ -50,7 +57,7 @@ def total_time(
 def _once(training: Training, survival: list[float], servers: int, chance: random.Random) -> float:
     begun, done = 0.0, 0.0
     ends = [_life(survival, chance.random()) for _ in range(servers)]
-    for _ in range(10_000):
+    for _ in range(_REPLACEMENTS):
         first = min(ends)
         left = training.work_s - done
         # The last piece of work ends the training: no checkpoint follows it.
@@ -63,7 +70,12 @@ def _once(training: Training, survival: list[float], servers: int, chance: rando
         # Another may have been revoked while the gang waited for a replacement: that one is noticed when it goes on.
         begun = max(begun, first) + training.restart_s
         ends[ends.index(first)] = begun + _life(survival, chance.random())
-    raise Invalid("servers hardly live long enough for one checkpoint", hint="make checkpoints more often")
+    if not done:
+        raise Invalid("servers hardly live long enough for one checkpoint", hint="make checkpoints more often")
+    raise Invalid(
+        f"{_REPLACEMENTS:,} replacements do {done / training.work_s:.2%} of this work: longer is not simulated",
+        where="work", hint="ask for a part of it, and multiply",
+    )  # fmt: skip
 
 
 def _life(survival: list[float], drawn: float) -> float:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shoal.host.bench.limits import Limit, guard_process, guarded
     from shoal.host.bench.rig import Phase, Rig, unlimited
     from shoal.host.bench.trial import Compared, against_alone
-    from shoal.host.native import MemoryKernel
+    from shoal.host.linux.native import MemoryKernel
     from shoal.host.policy import POLICIES, make_policy
     from shoal.host.types import Group, Plan, Policy, Snapshot
 
@@ -30,7 +30,7 @@ __getattr__ = on_first_use(
         "Compared": "bench.trial",
         "Group": "types",
         "Limit": "bench.limits",
-        "MemoryKernel": "native",
+        "MemoryKernel": "linux.native",
         "POLICIES": "policy",
         "Pace": "actuators.pace",
         "Phase": "bench.rig",

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal.market.optimum import Optimum, optimum
-from shoal.market.policy.beliefs import Rates
+from shoal.market.policy.fallback import choose
+from shoal.market.policy.markov import prior_of
 from shoal.market.policy.names import policy_named
 from shoal.market.simulate import Outcome, simulate
 from shoal.market.ticks import Market
@@ -44,14 +45,18 @@ def starts_of(market: Market, number: int, seed: int) -> list[int]:
     return [int(at) for at in np.random.default_rng(seed).integers(0, room + 1, size=number)]
 
 
-def run(market: Market, names: Sequence[str], starts: Sequence[int], prior: Rates | None = None) -> list[Start]:
-    """Starts that not even the optimum ends in time are left out."""
-    found = []
+def run(market: Market, names: Sequence[str], starts: Sequence[int], past: Sequence[Market] = ()) -> list[Start]:
+    """Starts that not even the optimum ends in time are left out. `past` is the same job on other histories."""
+    prior, found = prior_of(past) if past else None, []
+    choice = choose(market, past) if "markov" in names else None
     for at in starts:
         window = market.window(at)
         best = optimum(window)
         if np.isfinite(best.upper):
-            outcomes = {name: simulate(window, policy_named(name, prior)) for name in names}
+            outcomes = {
+                name: simulate(window, choice.policy(prior) if choice and name == "markov" else policy_named(name))
+                for name in names
+            }
             found.append(Start(at, best, outcomes))
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.contract.models import View
+from shoal.contract.view import View
 
 
 class AccountView(View):

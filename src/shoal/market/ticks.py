@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.core import Invalid
-from shoal.market.history import Floats, History, Offer
+from shoal.market.history import Floats, History, Offer, Track
 from shoal.market.tables import egress_usd_per_gb
 
 Bools = NDArray[np.bool_]
+
+_DAY_S = 86_400.0
 
 _REGION = re.compile(r"[a-z]+[a-z-]*\d+")
 """Data may be at home where nothing is offered; what is no name of a region is a slip."""
@@ -39,10 +41,10 @@ class Job:
     def __post_init__(self) -> None:
         for name in ("work_s", "deadline_s", "nodes"):
             if not 0 < getattr(self, name) < math.inf:
-                raise Invalid(f"{name} must be positive and finite, not {getattr(self, name):g}")
+                raise Invalid(f"{name.removesuffix('_s')} must be positive and finite, not {getattr(self, name):g}")
         for name in ("launch_s", "lost_s", "state_gb", "data_gb"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise Invalid(f"{name} must be 0 or more and finite, not {getattr(self, name):g}")
+                raise Invalid(f"{name.removesuffix('_s')} must be 0 or more and finite, not {getattr(self, name):g}")
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Market:
     def __post_init__(self) -> None:
         steady = [j for j, offer in enumerate(self.offers) if not offer.spot]
         if not steady:
-            raise Invalid("a deadline needs an offer on demand", hint="give the price of one")
+            raise Invalid("a deadline needs an offer on demand", hint="give --on-demand, or a catalogue with its price")
         if not self.up[:, steady].all():
             raise Invalid("offers on demand are taken to be always there")
 
@@ -128,8 +130,9 @@ def cut(
     spot_usd: float | None = None,
     speeds: Mapping[str, float] | None = None,
 ) -> Market:
-    """The part of a history in which all its offers have data. `on_demand_usd` is per accelerator and hour, by kind or
-    for all; `spot_usd` that of traces without prices; `speeds` by kind, 1 unless given."""
+    """The part of a history in which all its offers have data. `on_demand_usd` is per accelerator and hour, for
+    instances that the history has no price on demand of; `spot_usd` that of traces without prices. `speeds` are of
+    whole instances, by kind and number (`v100:8`) or by kind, 1 unless given. Mappings have the same keys."""
     if not 0 < tick_s < math.inf:
         raise Invalid(f"a tick must be positive and finite, not {tick_s:g}", where="--tick")
     asked_usd = on_demand_usd.values() if isinstance(on_demand_usd, Mapping) else (on_demand_usd,)
@@ -138,12 +141,13 @@ def cut(
             raise Invalid(
                 f"a price must be positive and finite, not {usd_per_hour:g}", hint="dollars an hour are meant"
             )
-    pairs = sorted(history.tracks.items())
+    pairs = sorted(_priced(history).items())
     regions = sorted({offer.region for offer, _ in pairs})
     if job.home and job.home not in regions and not _REGION.fullmatch(job.home):
         raise Invalid(f"no offer is in region {job.home!r}", hint="data may be at home in " + ", ".join(regions))
-    ends = [_extent(offer, history) for offer, _ in pairs]
+    ends = [_extent(track) for _, track in pairs]
     first, last = max(low for low, _ in ends), min(high for _, high in ends)
+    first, last = (first, last) if math.isfinite(last - first) else (0.0, _DAY_S)
     count = int((last - first) // tick_s)
     if count < 1:
         raise Invalid("the offers' histories have no common time", hint="choose by --region or --accelerator")
@@ -160,19 +164,15 @@ def cut(
         had = np.ones(count, bool) if track.availability is None else track.availability.up(edges, job.nodes)
         usd.append(asked * tick_s / 3600 * job.nodes)
         up.append(had & np.isfinite(asked) if offer.spot else np.ones(count, bool))
-    for kind in sorted({offer.accelerator for offer in offers}) if on_demand_usd is not None else ():
-        price = on_demand_usd.get(kind) if isinstance(on_demand_usd, Mapping) else on_demand_usd
-        if price is not None:
-            sample = next(offer for offer in offers if offer.accelerator == kind)
-            region = job.home or sample.region
-            offers.append(Offer(sample.provider, region, "", f"{kind}-x1", kind, 1, spot=False))
-            usd.append(np.full(count, price * tick_s / 3600 * job.nodes))
-            up.append(np.ones(count, bool))
+    for offer, price in _on_demand([offer for offer, _ in pairs], job.home, on_demand_usd):
+        offers.append(offer)
+        usd.append(np.full(count, price * offer.accelerators * tick_s / 3600 * job.nodes))
+        up.append(np.ones(count, bool))
     gigabytes = job.state_gb + job.data_gb
     home = job.home or offers[0].region
     return Market(
         offers=tuple(offers), usd=np.stack(usd, axis=1), up=np.stack(up, axis=1),
-        speed=np.array([(speeds or {}).get(offer.accelerator, 1.0) for offer in offers]),
+        speed=np.array([of_shape(speeds or {}, offer, 1.0) for offer in offers]),
         launch_usd=np.array([gigabytes * egress_usd_per_gb(_provider(home, offers), home, offer) for offer in offers]),
         tick_s=tick_s, work=job.work_s / tick_s, deadline=int(job.deadline_s // tick_s),
         launch=math.ceil(job.launch_s / tick_s - 1e-9), lost=job.lost_s / tick_s,
@@ -183,13 +183,56 @@ def _provider(region: str, offers: Sequence[Offer]) -> str:
     return next((offer.provider for offer in offers if offer.region == region), offers[0].provider)
 
 
-def _extent(offer: Offer, history: History) -> tuple[float, float]:
-    track = history.tracks[offer]
+def shape(offer: Offer) -> str:
+    """The kind of its accelerators, and how many it has where that is more than one: `v100:8`."""
+    return offer.accelerator if offer.accelerators == 1 else f"{offer.accelerator}:{offer.accelerators}"
+
+
+def of_shape(values: Mapping[str, float], offer: Offer, otherwise: float) -> float:
+    """The value for this kind and number, or else for the kind."""
+    return values.get(shape(offer), values.get(offer.accelerator, otherwise))
+
+
+def _priced(history: History) -> dict[Offer, Track]:
+    """Tracks, in which a trace without prices has those of the same accelerators in the same zone: a price without
+    a trace would count as always there. Of several the cheapest now."""
+    tracks = dict(history.tracks)
+    for offer, track in history.tracks.items():
+        if track.prices is not None:
+            continue
+        place = (offer.provider, offer.zone, offer.accelerator, offer.accelerators, offer.spot)
+        twins = [
+            (float(other.prices.usd[-1]), one) for one, other in history.tracks.items()
+            if other.prices is not None and other.availability is None
+            and (one.provider, one.zone, one.accelerator, one.accelerators, one.spot) == place
+        ]  # fmt: skip
+        if twins:
+            twin = min(twins)[1]
+            tracks[twin] = Track(tracks[twin].prices, tracks.pop(offer).availability)
+    return tracks
+
+
+def _on_demand(
+    offers: Sequence[Offer], home: str, usd: Mapping[str, float] | float | None
+) -> Iterator[tuple[Offer, float]]:
+    """The instances of the history on demand, with dollars an hour for each accelerator, where it has no such price;
+    at home, if the history has one there."""
+    known = {shape(offer) for offer in offers if not offer.spot}
+    found: dict[str, Offer] = {}
+    for offer in sorted(offers, key=lambda one: (one.region != home, one)):
+        found.setdefault(shape(offer), offer)
+    for name in sorted(found.keys() - known):
+        offer = found[name]
+        price = of_shape(usd, offer, math.nan) if isinstance(usd, Mapping) else usd
+        if price is not None and not math.isnan(price):
+            yield replace(offer, zone="", spot=False), price
+
+
+def _extent(track: Track) -> tuple[float, float]:
     low, high = -np.inf, np.inf
-    if track.prices is not None:
-        # The last price holds until others end, for a day at most.
-        low = float(track.prices.at_s[0])
-        high = float(track.prices.at_s[-1]) + 86_400
+    if track.prices is not None and track.prices.at_s[-1] > 0.0:
+        # The last price holds until others end, for a day at most; one without a time, as in catalogues, always.
+        low, high = float(track.prices.at_s[0]), float(track.prices.at_s[-1]) + _DAY_S
     if track.availability is not None:
         had = track.availability
         low, high = max(low, had.start_s), min(high, had.start_s + len(had.counts) * had.gap_s)

@@ -2,7 +2,7 @@
 Perseus, IC2E'20), for any server of the Open Inference Protocol.
 
 Senses latencies from the moment requests were due; decides what to try next and when enough was seen; acts by sending
-load. `planner` decides which models should share which servers. Searches take the function that measures, so that a
+load. `plan` decides which models should share which servers. Searches take the function that measures, so that a
 simulated server does too.
 """
 
@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 from shoal.base.faces import on_first_use
 
 if TYPE_CHECKING:
-    from shoal.measure.capacity import Capacity, find_capacity, ramp
     from shoal.measure.coldstart import ColdStarts, cold_starts
     from shoal.measure.comparison import Comparison, compare
     from shoal.measure.cost import MixCost, mix_cost
-    from shoal.measure.frontier import Frontier, find_frontier
-    from shoal.measure.generator import ClosedLoad, OpenLoad, Settings, run_load
-    from shoal.measure.inputs import given_inputs
     from shoal.measure.interference import Interference, measure_interference
-    from shoal.measure.judge import Effort, Goal, Verdict
     from shoal.measure.live import measure_capacity
-    from shoal.measure.planner import Plan, plan
-    from shoal.measure.profiles import Demand, ExecutionTime, ModelProfile, ServerType
-    from shoal.measure.simulated import Serve, SimulatedServer
+    from shoal.measure.load.generator import ClosedLoad, OpenLoad, Settings, run_load
+    from shoal.measure.load.inputs import given_inputs
+    from shoal.measure.load.traces import Trace, read_trace
+    from shoal.measure.planning.planner import Plan, plan
+    from shoal.measure.planning.profiles import Demand, ExecutionTime, ModelProfile, ServerType
+    from shoal.measure.planning.simulated import Serve, SimulatedServer
+    from shoal.measure.search.capacity import Capacity, find_capacity, ramp
+    from shoal.measure.search.frontier import Frontier, find_frontier
+    from shoal.measure.search.judge import Effort, Goal, Verdict
     from shoal.measure.statistics import Estimate
-    from shoal.measure.traces import Trace, read_trace
     from shoal.measure.types import Failure, Floats, LoadResult, Target
 
 __all__ = [
@@ -39,42 +39,42 @@ __all__ = [
 __getattr__ = on_first_use(
     globals(),
     {
-        "Capacity": "capacity",
-        "ClosedLoad": "generator",
+        "Capacity": "search.capacity",
+        "ClosedLoad": "load.generator",
         "ColdStarts": "coldstart",
         "Comparison": "comparison",
-        "Demand": "profiles",
-        "Effort": "judge",
+        "Demand": "planning.profiles",
+        "Effort": "search.judge",
         "Estimate": "statistics",
-        "ExecutionTime": "profiles",
+        "ExecutionTime": "planning.profiles",
         "Failure": "types",
         "Floats": "types",
-        "Frontier": "frontier",
-        "Goal": "judge",
+        "Frontier": "search.frontier",
+        "Goal": "search.judge",
         "Interference": "interference",
         "LoadResult": "types",
         "MixCost": "cost",
-        "ModelProfile": "profiles",
-        "OpenLoad": "generator",
-        "Plan": "planner",
-        "Serve": "simulated",
-        "ServerType": "profiles",
-        "Settings": "generator",
-        "SimulatedServer": "simulated",
+        "ModelProfile": "planning.profiles",
+        "OpenLoad": "load.generator",
+        "Plan": "planning.planner",
+        "Serve": "planning.simulated",
+        "ServerType": "planning.profiles",
+        "Settings": "load.generator",
+        "SimulatedServer": "planning.simulated",
         "Target": "types",
-        "Trace": "traces",
-        "Verdict": "judge",
+        "Trace": "load.traces",
+        "Verdict": "search.judge",
         "cold_starts": "coldstart",
         "compare": "comparison",
-        "find_capacity": "capacity",
-        "find_frontier": "frontier",
-        "given_inputs": "inputs",
+        "find_capacity": "search.capacity",
+        "find_frontier": "search.frontier",
+        "given_inputs": "load.inputs",
         "measure_capacity": "live",
         "measure_interference": "interference",
         "mix_cost": "cost",
-        "plan": "planner",
-        "ramp": "capacity",
-        "read_trace": "traces",
-        "run_load": "generator",
+        "plan": "planning.planner",
+        "ramp": "search.capacity",
+        "read_trace": "load.traces",
+        "run_load": "load.generator",
     },
 )

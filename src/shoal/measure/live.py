@@ -8,11 +8,11 @@ from typing import Any
 
 from shoal.base.arrivals import poisson
 from shoal.core import Clock, Reason, SystemClock
-from shoal.measure.capacity import Capacity, Effort, Goal, Trial, find_capacity
-from shoal.measure.concurrent import CLIENTS, FIRST_GUESS, SATURATED_S, SPARE, check, closed
-from shoal.measure.generator import OpenLoad, Settings, drive, run
-from shoal.measure.oip import Prepared, prepare
+from shoal.measure.load.generator import OpenLoad, Settings, drive, run
+from shoal.measure.load.oip import Prepared, prepare
 from shoal.measure.progress import OnProgress, silent
+from shoal.measure.search.capacity import Capacity, Effort, Goal, Trial, find_capacity
+from shoal.measure.search.concurrent import CLIENTS, FIRST_GUESS, SATURATED_S, SPARE, check, closed
 from shoal.measure.statistics import Estimate
 from shoal.measure.types import Floats, LoadResult, Target
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.core import Reason
+from shoal.inference.types import TensorSpec
 from shoal.measure.statistics import Estimate, design_effect, proportion, quantile
 
 Floats = NDArray[np.float64]
@@ -56,15 +57,6 @@ _KINDS = {
     Failure.GARBLED: "unreadable answer",
     Failure.UNSENT: "never sent",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """A model's input or output as the protocol describes it; -1 in `shape` stands for any length."""
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
 
 
 Inputs = Mapping[str, NDArray[Any]]

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from shoal.schedule.errors import Infeasible, SolverFailed
     from shoal.schedule.explain import reason_of
     from shoal.schedule.policies import POLICIES, Policy, decide
+    from shoal.schedule.policy.greedy import Room, by_arrival, placed
     from shoal.schedule.policy.hierarchical import Entity
+    from shoal.schedule.policy.subproblem import subproblem_of
     from shoal.schedule.types import (
         Allocation,
         Certificate,
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "POLICIES", "Allocation", "Certificate", "Column", "Configuration", "Configurations", "Entity", "Infeasible",
-    "JobView", "Pairs", "Policy", "Pool", "Problem", "SolverFailed", "decide", "problem_of", "reason_of",
+    "JobView", "Pairs", "Policy", "Pool", "Problem", "Room", "SolverFailed", "by_arrival", "decide", "placed",
+    "problem_of", "reason_of", "subproblem_of",
 ]  # fmt: skip
 
 __getattr__ = on_first_use(
@@ -50,9 +53,13 @@ __getattr__ = on_first_use(
         "Policy": "policies",
         "Pool": "types",
         "Problem": "types",
+        "Room": "policy.greedy",
         "SolverFailed": "errors",
+        "by_arrival": "policy.greedy",
         "decide": "policies",
+        "placed": "policy.greedy",
         "problem_of": "build",
         "reason_of": "explain",
+        "subproblem_of": "policy.subproblem",
     },
 )

@@ -1,7 +1,6 @@
 """The two clients. Their methods are the functions of `operations` and `flows`; only carrying out differs.
 
-Other methods stand below the name of an entry point of the group `shoal.client`, as `client.NAME.method(...)`: see
-`shoal.contract.methods`.
+Other methods stand below a name that a component declares, as `client.NAME.method(...)`: see `shoal.contract.methods`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from shoal.sdk import downloads, flows, models, operations
 from shoal.sdk.exchange import Exchange
 from shoal.sdk.locate import locator
 
-GROUP = "shoal.client"
 T = TypeVar("T")
 
 
@@ -70,6 +68,8 @@ class _Methods(Performer):
     undrain_node = single(operations.undrain_node)
     status = single(operations.status)
     collect_garbage = single(operations.collect_garbage)
+    pages = single(operations.pages)
+    page = single(operations.page)
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class _Methods(Performer):
             raise AttributeError(name)
         from shoal.base.discover import find_one
 
-        found = find_one(GROUP, name)
+        found = find_one("client", name)
         if found is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
         namespace = self.__dict__[name] = found.load()(self)
@@ -103,7 +103,7 @@ class _Methods(Performer):
     def __dir__(self) -> list[str]:
         from shoal.base.discover import find
 
-        return sorted({*super().__dir__(), *find(GROUP)})
+        return sorted({*super().__dir__(), *find("client")})
 
     def _options(self, request: httpx.Request) -> dict[str, Any]:
         # Certificates take 30 ms to load, and most servers are on this machine and have none.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.contract.calls import Call, json_body, path_piece, reads, reads_nothing
 from shoal.contract.lifecycle import JobOrder, JobState
+from shoal.contract.pages import Page, PageList
 from shoal.contract.principal import TokenRole
 from shoal.core import PriorityClass, Sandbox
 from shoal.sdk import models
@@ -337,6 +338,20 @@ def collect_garbage(*, dry_run: bool = False) -> Call[models.GarbageView]:
     """Remove what is over and old (admin); with `dry_run`, only tell what that would be."""
     params = {"dry_run": "true" if dry_run else None}
     return Call("POST", "/v1/gc", reads(models.GarbageView), params, wait_s=600.0)
+
+
+def _pages(response: httpx.Response) -> dict[str, Page]:
+    return PageList.model_validate_json(response.content).pages
+
+
+def pages() -> Call[dict[str, Page]]:
+    """What each component shows of itself, by its name."""
+    return Call("GET", "/v1/pages", _pages)
+
+
+def page(component: str) -> Call[Page]:
+    """What a component shows of itself. Raises NotFound for one that shows nothing here."""
+    return Call("GET", f"/v1/pages/{path_piece('component', component)}", reads(Page))
 
 
 def status() -> Call[models.StatusView]:

@@ -10,35 +10,26 @@ from typing import TYPE_CHECKING
 from shoal.base.faces import on_first_use
 
 if TYPE_CHECKING:
-    from shoal.serve.client import InferenceClient
     from shoal.serve.contract import read_status
-    from shoal.serve.errors import BadModel
     from shoal.serve.gateway.standalone import Standalone
     from shoal.serve.manifest import SERVICE, ServiceManifest, parse_service
-    from shoal.serve.runtimes.open import open_runtime, open_warm
     from shoal.serve.scheduling import DEFAULT_SCHEDULER, SCHEDULERS, Profiles, make_scheduler
     from shoal.serve.scheduling.interface import QueueSpec
     from shoal.serve.scheduling.simulate import Simulation, Stream, affine, simulate
-    from shoal.serve.types import DataType, ModelSpec, RuntimeKind, ServiceSpec, TensorSpec
+    from shoal.serve.types import ServiceSpec
 
 __all__ = [
-    "DEFAULT_SCHEDULER", "SCHEDULERS", "SERVICE", "BadModel", "DataType", "InferenceClient", "ModelSpec",
-    "Profiles", "QueueSpec", "RuntimeKind", "ServiceManifest", "ServiceSpec", "Simulation", "Standalone", "Stream",
-    "TensorSpec", "affine", "make_scheduler", "open_runtime", "open_warm", "parse_service", "read_status",
+    "DEFAULT_SCHEDULER", "SCHEDULERS", "SERVICE", "Profiles", "QueueSpec", "ServiceManifest",
+    "ServiceSpec", "Simulation", "Standalone", "Stream", "affine", "make_scheduler", "parse_service", "read_status",
     "simulate",
 ]  # fmt: skip
 
 __getattr__ = on_first_use(
     globals(),
     {
-        "BadModel": "errors",
         "DEFAULT_SCHEDULER": "scheduling",
-        "DataType": "types",
-        "InferenceClient": "client",
-        "ModelSpec": "types",
         "Profiles": "scheduling",
         "QueueSpec": "scheduling.interface",
-        "RuntimeKind": "types",
         "SCHEDULERS": "scheduling",
         "SERVICE": "manifest",
         "ServiceManifest": "manifest",
@@ -46,11 +37,8 @@ __getattr__ = on_first_use(
         "Simulation": "scheduling.simulate",
         "Standalone": "gateway.standalone",
         "Stream": "scheduling.simulate",
-        "TensorSpec": "types",
         "affine": "scheduling.simulate",
         "make_scheduler": "scheduling",
-        "open_runtime": "runtimes.open",
-        "open_warm": "runtimes.open",
         "parse_service": "manifest",
         "read_status": "contract",
         "simulate": "scheduling.simulate",

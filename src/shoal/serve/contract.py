@@ -137,12 +137,18 @@ class ModelState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """A model's version; `reason` says why it is not READY."""
+    """A model's version; `reason` says why it is not READY. `word` is the state that its runtime gives it, with the
+    reason `said`: "" where the runtime gives none. Where replicas differ, it is that of the first that is not `well`.
+    `figures` are its runtime's: of several replicas the sum of counters (`..._total`), and the mean of all others."""
 
     model: str
     version: str
     state: ModelState
     reason: str = ""
+    word: str = ""
+    said: str = ""
+    well: bool = True
+    figures: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from shoal.base.http import TooLarge as TooLarge
-from shoal.core import Invalid, NotFound, Overloaded, ShoalError, Unavailable
-
-
-class BadRequest(Invalid):
-    """The request is malformed or does not match the model's inputs (HTTP 400, INVALID_ARGUMENT)."""
+from shoal.core import Conflict, NotFound, Overloaded, Unavailable
 
 
 class UnknownModel(NotFound):
@@ -38,13 +34,19 @@ class ReplicaLost(Unavailable):
     code = "replica-lost"
 
 
-class ModelFailed(ShoalError):
-    """The model itself raised an error on this input (HTTP 500, INTERNAL)."""
+class SequenceLost(Conflict):
+    """The state of a sequence is gone, after `answered` of its steps (HTTP 409, ABORTED)."""
 
-    code = "model-failed"
+    code = "sequence-lost"
+
+    def __init__(
+        self, what: str, *, where: str | None = None, hint: str | None = None, answered: int | None = None
+    ) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.answered = answered
 
 
-class BadModel(Invalid):
-    """The model file cannot be loaded, or must not be (HTTP 400 on load, INVALID_ARGUMENT)."""
+class TooManySequences(Overloaded):
+    """No replica can keep another sequence (HTTP 429 with Retry-After, RESOURCE_EXHAUSTED)."""
 
-    code = "bad-model"
+    code = "too-many-sequences"

@@ -14,6 +14,7 @@ class ServiceEvent(EventKinds):
     DEPLOYED = "service.deployed", "A service was deployed or updated."
     SCALED = "service.scaled", "The number of replicas that a service should have was changed."
     STATE = "service.state", "A service stepped from one state to another."
+    MODEL = "service.model", "A model's runtime gives it another state than before."
     WAITING = "service.waiting", "The reason for which a service is not ready is another one now."
 
 

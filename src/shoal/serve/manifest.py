@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
@@ -21,7 +22,9 @@ from shoal.contract.manifest.parts import (
     Files,
     Labels,
     Manifest,
+    Nodes,
     Part,
+    PreferredNodes,
     ResourceRequest,
     Secrets,
     TenantField,
@@ -34,29 +37,29 @@ from shoal.contract.manifest.parts import (
     shown,
 )
 from shoal.core import PriorityClass, Resources
-from shoal.serve.types import (
-    LOAD_TIMEOUT_S,
+from shoal.inference.registry import check_options, installed, runtime_named, runtime_of
+from shoal.inference.types import (
+    DEFAULT_RUNTIME,
+    MAX_SEQUENCES,
     PICKLES,
+    SEQUENCE_IDLE_S,
     WITHOUT_PICKLE,
     DataType,
     ModelSpec,
-    Route,
-    RuntimeKind,
-    ServiceSpec,
+    StatePair,
     TensorSpec,
     is_callable,
 )
+from shoal.serve.types import LOAD_TIMEOUT_S, Route, ServiceSpec
 
 SERVICE_NAME = r"^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$"
 """Shorter than a job's, for a replica's name adds two numbers to it."""
 MODEL_NAME = r"^[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$"
 VERSION = r"^[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,30}[A-Za-z0-9])?$"
 SHA256 = r"^[0-9a-f]{64}$"
+MOST_OPTION_BYTES = 16 << 10
 
-_BY_SUFFIX = {
-    ".onnx": RuntimeKind.ONNX, ".skops": RuntimeKind.SKLEARN, ".pt": RuntimeKind.TORCH, ".pt2": RuntimeKind.TORCH,
-    ".safetensors": RuntimeKind.TORCH,
-}  # fmt: skip
+RUNTIME = r"^[a-z0-9](?:[a-z0-9_-]{0,30}[a-z0-9])?$"
 
 
 def _only_services(value: Any) -> Any:
@@ -77,6 +80,17 @@ def _source(value: Any) -> Any:
 def is_remote(file: str) -> bool:
     """Whether a model's file is where the server finds it: an absolute path or a URL. Any other is uploaded."""
     return file.startswith("/") or "://" in file
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """Options are small and of what JSON has: they are stored, and handed from process to process."""
+    try:
+        size = len(json.dumps(options, allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        raise problem("these options are not plain values", "use texts, numbers, true, false, lists and maps") from None
+    if size > MOST_OPTION_BYTES:
+        raise problem(f"these options take {size} bytes", f"at most {MOST_OPTION_BYTES}: put data into a file")
+    return options
 
 
 def _version(value: Any) -> Any:
@@ -111,6 +125,13 @@ class TensorField(Part):
     shape: Annotated[tuple[Dimension, ...], Field(max_length=32)] = Field(description="lengths; -1 for any")
 
 
+class StateField(Part):
+    """A pair of tensors: what the model gives as `output` after one step of a sequence is its `input` at the next."""
+
+    input: Annotated[Text, StringConstraints(min_length=1, max_length=256)] = Field(description="takes the state")
+    output: Annotated[Text, StringConstraints(min_length=1, max_length=256)] = Field(description="gives the next one")
+
+
 class Model(Part):
     """One version of a model. `source`: a file below the manifest's directory, which is uploaded; an absolute path on
     the server; a URL; `package.module:attribute` for a callable; or both, `package.module:Module@FILE`, for weights."""
@@ -119,7 +140,12 @@ class Model(Part):
     source: Annotated[Text, BeforeValidator(_source), StringConstraints(max_length=4096)] = Field(
         description="a file that is uploaded, an absolute path on the server, a URL, or package.module:attribute"
     )
-    runtime: RuntimeKind = Field(default=RuntimeKind.ONNX, description="guessed from the source where it can be")
+    runtime: Annotated[str, StringConstraints(pattern=RUNTIME)] = Field(
+        default=DEFAULT_RUNTIME, description="one that is installed; guessed from the source where it can be"
+    )
+    options: Annotated[dict[str, Any], AfterValidator(_plain)] | None = Field(
+        default=None, description="of the runtime, each by its name"
+    )
     version: Annotated[Version, BeforeValidator(_version)] = Field(
         default="1", description="several versions of a model may be served"
     )
@@ -135,6 +161,15 @@ class Model(Part):
     sha256: Annotated[str, StringConstraints(pattern=SHA256)] | None = Field(
         default=None, description="what the file must be"
     )
+    state: Annotated[tuple[StateField, ...], Field(min_length=1, max_length=64)] | None = Field(
+        default=None, description="pairs of an input and an output that carry its state from request to request"
+    )
+    max_sequences: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = Field(
+        default=None, description="whose state a replica keeps at once [1000]"
+    )
+    sequence_idle: Duration | None = Field(
+        default=None, description="the state of a sequence without a request for so long is dropped [60s]"
+    )
     inputs: Annotated[tuple[TensorField, ...], Field(max_length=256)] = Field(
         default=(), description="where the model does not say itself"
     )
@@ -148,15 +183,14 @@ class Model(Part):
         """A source often says by itself how it is run."""
         if not isinstance(value, dict) or "runtime" in value or not isinstance(value.get("source"), str):
             return value
-        source: str = value["source"]
-        suffix = PurePosixPath(source).suffix.lower()
-        guess = RuntimeKind.CALLABLE if is_callable(source) else _BY_SUFFIX.get(suffix)
-        return value if guess is None else {**value, "runtime": guess.value}
+        guess = runtime_of(value["source"])
+        return value if guess is None else {**value, "runtime": guess}
 
     @property
     def file(self) -> str | None:
         """The file of the source, if it has one."""
-        if self.runtime is RuntimeKind.CALLABLE:
+        declared = installed().get(self.runtime)
+        if is_callable(self.source) if declared is None else declared.code:
             return None
         factory, _, file = self.source.partition("@")
         return file if file and is_callable(factory) else self.source
@@ -172,7 +206,9 @@ class Model(Part):
         source = self.source.replace(*self.fetched) if self.fetched else self.source
         return ModelSpec(
             name=self.name, source=source, runtime=self.runtime, version=self.version, threads=self.threads,
-            max_batch=self.max_batch, warmup=self.warmup, sha256=self.sha256,
+            max_batch=self.max_batch, warmup=self.warmup, sha256=self.sha256, options=self.options or {},
+            state=tuple(StatePair(one.input, one.output) for one in self.state or ()),
+            max_sequences=self.max_sequences or MAX_SEQUENCES, sequence_idle_s=self.sequence_idle or SEQUENCE_IDLE_S,
             inputs=tuple(TensorSpec(one.name, one.datatype, one.shape) for one in self.inputs),
             outputs=tuple(TensorSpec(one.name, one.datatype, one.shape) for one in self.outputs),
         )  # fmt: skip
@@ -226,6 +262,9 @@ class ServiceManifest(Manifest):
     )
     resources: ResourceRequest | None = Field(
         default=None, description="of each replica [a core for each thread of the widest model]"
+    )
+    nodes: Nodes | None = Field(
+        default=None, description="on which nodes replicas may run, by labels and taints; left out: all without taints"
     )
     priority_class: PriorityClass = Field(
         default=PriorityClass.GUARANTEED, description="replicas of a `best-effort` service may be preempted"
@@ -281,7 +320,7 @@ class ServiceManifest(Manifest):
 
     def replica_fingerprint(self) -> str:
         """The same of all that a replica process depends on: where this differs, replicas have to be replaced."""
-        fields = {"name", "models", "resources", "priority_class", "grace", "bundle", "env", "secrets"}
+        fields = {"name", "models", "resources", "nodes", "priority_class", "grace", "bundle", "env", "secrets"}
         return hashlib.sha256(self.model_dump_json(include=fields, exclude_none=True).encode()).hexdigest()
 
     def spec(self, tenant: str, replicas: int) -> ServiceSpec:
@@ -325,11 +364,19 @@ def _model_conflicts(position: int, model: dict[str, Any], versions: dict[str, s
         known.add(version)
     if not isinstance(source, str):
         return
-    if model.get("runtime") == RuntimeKind.CALLABLE and not is_callable(source):
+    state = model.get("state")
+    pairs = [one for one in state if isinstance(one, dict)] if isinstance(state, list | tuple) else []
+    for side in ("input", "output"):
+        names = [str(one.get(side)) for one in pairs]
+        for twice in sorted({name for name in names if names.count(name) > 1}):
+            yield ("models", position, "state"), f"{side} {shown(twice)} is in two pairs", "name each tensor once"
+    declared = installed().get(str(model.get("runtime", runtime_of(source))))
+    if declared is None:
+        return
+    if declared.code and not is_callable(source):
         yield ("models", position, "source"), f"{shown(source)} is not a callable", "write package.module:attribute"
-    torch = model.get("runtime", _BY_SUFFIX.get(PurePosixPath(source).suffix.lower())) == RuntimeKind.TORCH
-    if torch and not (model.get("inputs") and model.get("outputs")):
-        what = "a torch file does not say what the model takes and gives"
+    if declared.declares_tensors and not (model.get("inputs") and model.get("outputs")):
+        what = f"a {declared.name} file does not say what the model takes and gives"
         yield ("models", position), what, "declare its `inputs` and `outputs`"
 
 
@@ -354,6 +401,14 @@ def _route_conflicts(name: str, route: dict[str, Any], versions: dict[str, set[s
         yield ("routes", name, "shadow_share"), "there is no `shadow` to copy to", "name a version under `shadow`"
 
 
+def check_runtimes(manifest: ServiceManifest) -> None:
+    """Raises Invalid for a runtime that is not installed here, and for options that it does not take. Manifests that
+    were accepted earlier are read without this: a package that was uninstalled must not make them unreadable."""
+    for at, model in enumerate(manifest.models):
+        declared = runtime_named(model.runtime, f"models[{at}].runtime")
+        check_options(declared, model.options or {}, f"models[{at}].options")
+
+
 def service_schema() -> dict[str, Any]:
     """The manifest's JSON Schema, for editors and for the API's description."""
     schema = ServiceManifest.model_json_schema()
@@ -367,12 +422,15 @@ SERVICE = Kind(
     {
         (): ServiceManifest,
         ("models", "*"): Model,
+        ("models", "*", "state", "*"): StateField,
         ("models", "*", "inputs", "*"): TensorField,
         ("models", "*", "outputs", "*"): TensorField,
         ("routes", "*"): RouteField,
         ("slo",): Slo,
         ("resources",): ResourceRequest,
         ("resources", "accelerators"): Accelerators,
+        ("nodes",): Nodes,
+        ("nodes", "prefer", "*"): PreferredNodes,
     },
     conflicts,
     service_schema,
@@ -383,6 +441,7 @@ SERVICE = Kind(
         SERVICE_NAME: ("is not a name", "use lower-case letters, digits and dashes, at most 48, such as ocr-fast"),
         MODEL_NAME: ("is not a model's name", "use letters, digits and _ . -, at most 64"),
         VERSION: ("is not a version", "use letters, digits and _ . -, at most 32, such as 1 or 2024-05"),
+        RUNTIME: ("is not a runtime's name", "use lower-case letters, digits, _ and -, such as onnx"),
         SHA256: ("is not a SHA-256", "write 64 hexadecimal digits, as sha256sum prints them"),
     },
     missing={

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from shoal.contract.lifecycle import JobState
-from shoal.contract.models import Given, ReasonView, ResourcesView, View
+from shoal.contract.models import ReasonView, ResourcesView
+from shoal.contract.view import Given, View
 from shoal.core import PriorityClass
 from shoal.serve.lifecycle import ServiceState
 
@@ -27,13 +28,17 @@ class TrafficView(View):
 
 
 class ServedModelView(View):
-    """A model's version as the gateway sees it; `state` is UNKNOWN while it says nothing."""
+    """A model's version as the gateway sees it; `state` is UNKNOWN while it says nothing. `runtime_state` is a word of
+    its runtime, "" where that gives none, and `figures` are the runtime's own."""
 
     name: str
     version: str
     runtime: str
     state: str = "UNKNOWN"
     reason: str = ""
+    runtime_state: str = ""
+    runtime_reason: str = ""
+    figures: dict[str, float] = Field(default_factory=dict)
 
 
 class EndpointsView(View):

@@ -21,6 +21,7 @@ from sqlalchemy.exc import (
     StatementError,
 )
 
+from shoal.base import extras
 from shoal.base.files import flush_folder
 from shoal.core import Conflict, DiskFull, Invalid, ShoalError, Unavailable
 
@@ -276,9 +277,7 @@ def _postgresql(url: URL, options: str, **arguments: Any) -> Engine:
     try:
         return create_engine(url, **arguments)
     except ModuleNotFoundError as error:
-        raise Invalid(
-            "the PostgreSQL driver is not installed", where="db", hint="pip install 'shoal[postgres]'"
-        ) from error
+        raise Invalid("the PostgreSQL driver is not installed", where="db", hint=extras.install("postgres")) from error
 
 
 def _pragmas(connection: Any, **values: str | int) -> None:

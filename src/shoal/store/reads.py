@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+import orjson
 from sqlalchemy import (
     ColumnElement,
     CompoundSelect,
@@ -19,7 +20,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from shoal.contract.lifecycle import JobOrder, JobState
+from shoal.contract.lifecycle import ErrorCode, JobOrder, JobState, Outcome
 from shoal.contract.records import (
     ArrayRecord,
     AttemptRecord,
@@ -27,6 +28,7 @@ from shoal.contract.records import (
     Ends,
     Event,
     FinishedJob,
+    JobEnd,
     JobFilter,
     JobRecord,
     MetricPoint,
@@ -135,6 +137,16 @@ class Reads:
         columns = (_job.id, _job.tenant, _job.ended_at, _job.updated_at, _job.attempt, _job.array_id)
         found = self._all(select(*columns).where(schema.FINISHED).order_by(_job.ended_at, _job.id).limit(limit))
         return [FinishedJob(id_, owner, ended or at, tries, array) for id_, owner, ended, at, tries, array in found]
+
+    def last_ends(self, limit: int) -> list[JobEnd]:
+        """How the jobs ended that did so last, of no owner; the one that ended first first."""
+        columns = (_job.id, _job.attempt, _job.tenant, _job.name, _job.manifest, _job.resources, _job.ended_at)
+        query = select(*columns).where(schema.FINISHED, _job.owner_id.is_(None))
+        over = query.order_by(_job.ended_at.desc()).limit(limit).subquery().c
+        one = schema.attempt.c
+        last = and_(over.id == one.job_id, over.attempt == one.number)
+        asked = select(over.tenant, over.name, over.manifest, over.resources, one.outcome, one.error_code, one.ranks)
+        return [_end(*row) for row in self._all(asked.where(last).order_by(over.ended_at))]
 
     # --- job arrays ---
 
@@ -309,6 +321,17 @@ class Reads:
             for start in range(0, len(wanted), _IDS_PER_QUERY):
                 chunk = wanted[start : start + _IDS_PER_QUERY]
                 yield from connection.execute(query.where(column.in_(chunk))).all()
+
+
+def _end(
+    tenant: str, name: str, manifest: str, asked: str, outcome: str | None, code: str | None, ranks: str
+) -> JobEnd:
+    given = orjson.loads(manifest)
+    return JobEnd(
+        tenant, name, given.get("command") or [given["entrypoint"]], rows.resources_of(asked),
+        None if outcome is None else Outcome(outcome), None if code is None else ErrorCode(code),
+        max((rank.get("memory_bytes", 0) for rank in orjson.loads(ranks)), default=0),
+    )  # fmt: skip
 
 
 def _named(pattern: str) -> ColumnElement[bool]:

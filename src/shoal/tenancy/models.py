@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shoal.contract.models import View
+from shoal.contract.view import View
 from shoal.tenancy.records import PlaneState
 
 NAME = r"^[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?$"

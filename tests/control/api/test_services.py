@@ -246,4 +246,4 @@ async def test_services_have_figures_for_prometheus(house: House) -> None:
     assert 'shoal_services{state="READY",tenant="red"} 1.0' in text
     assert 'shoal_service_ready_replicas{service="ocr",tenant="red"} 1.0' in text
     assert 'state="READY"' not in "".join(line for line in text.splitlines() if "shoal_job_steps" in line)
-    assert status["serve"] == {"services": 1}
+    assert [(one["name"], one["value"]) for one in status["components"]["serve"]] == [("services", 1)]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import stat
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -131,7 +134,7 @@ def test_every_setting_is_described(tmp_path: Path) -> None:
 def test_a_described_value_is_what_a_settings_file_takes(tmp_path: Path) -> None:
     sets = ["keep.jobs=36h", "jobs.max_log=3MiB", "keep.runs_size=1GiB"]
     settings = load_settings({"home": tmp_path}, sets=sets, environ={})
-    rows = {row.name: row.value for row in describe(settings) if row.name != "home" and row.value not in (None, {})}
+    rows = {row.name: row.value for row in describe(settings) if row.name != "home" and row.value not in (None, {}, [])}
     assert [rows["keep.jobs"], rows["jobs.max_log"], rows["keep.runs_size"]] == ["36h", "3MiB", "1GiB"]
     again = load_settings({"home": tmp_path}, sets=[f"{name}={value}" for name, value in rows.items()], environ={})
     assert again.values.model_dump() == settings.values.model_dump()
@@ -171,19 +174,47 @@ def test_a_server_is_known_by_pid_and_start_time(tmp_path: Path) -> None:
     assert read_server(home) is None
 
 
+@contextlib.contextmanager
+def bound(host: str, port: int, preferred: int | None = None) -> Iterator[list[socket.socket]]:
+    listeners = bind(host, port, preferred=preferred)
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(one) for one in listeners]
+
+
 def test_a_taken_port_and_a_foreign_address_are_told_apart() -> None:
-    with bind("127.0.0.1", 0) as taken:
-        port = taken.getsockname()[1]
+    with bound("127.0.0.1", 0) as taken:
+        port = taken[0].getsockname()[1]
         with pytest.raises(Conflict, match=f"port {port} on 127.0.0.1 is taken"):
             bind("127.0.0.1", port)
-        with bind("127.0.0.1", 0, preferred=port) as other:
-            assert other.getsockname()[1] != port
-    with bind("127.0.0.1", 0, preferred=port) as again:
-        assert again.getsockname()[1] == port
+        with bound("127.0.0.1", 0, preferred=port) as other:
+            assert other[0].getsockname()[1] != port
+    with bound("127.0.0.1", 0, preferred=port) as again:
+        assert again[0].getsockname()[1] == port
     with pytest.raises(Invalid, match="no address of this machine"):
         bind("no such host", 1)
     with pytest.raises(Invalid, match="cannot listen"):
         bind("192.0.2.1", 1)
+
+
+@pytest.mark.skipif(not Path("/proc/sys/net/ipv6").exists(), reason="there is no IPv6 here")
+@pytest.mark.parametrize(("host", "other"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1"), ("localhost", "::1")])
+def test_nobody_else_can_answer_at_the_other_loopback_address(host: str, other: str) -> None:
+    family = socket.AF_INET6 if ":" in other else socket.AF_INET
+    with bound(host, 0) as ours:
+        port = ours[0].getsockname()[1]
+        assert {one.getsockname()[:2] for one in ours} == {("127.0.0.1", port), ("::1", port)}
+        with socket.socket(family) as thief:
+            thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with pytest.raises(OSError, match="in use"):
+                thief.bind((other, port))
+    with socket.socket(family) as thief:  # it was first: then the server does not start beside it
+        thief.bind((other, 0))
+        thief.listen()
+        port = thief.getsockname()[1]
+        with pytest.raises(Conflict, match=f"port {port} on {host} is taken"):
+            bind(host, port)
+        with bound(host, 0, preferred=port) as elsewhere:
+            assert port not in {one.getsockname()[1] for one in elsewhere}
 
 
 def test_a_token_is_known_by_its_hash_until_it_is_revoked() -> None:

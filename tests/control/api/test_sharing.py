@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from shoal.control.extensions import Chosen
-from shoal.core import Node
+from shoal.control.extensions.loaded import Chosen
+from shoal.core import Node, NodeOffers
 from shoal.extension import Extension, NoSection
 from tests.control import simulation
 from tests.control.simulation import World, nodes
@@ -27,7 +27,10 @@ class Seats(Extension):
 
     name: ClassVar[str] = "seats"
 
-    def offer(self, node: Node) -> Node:
+    def answers(self) -> Mapping[type, object]:
+        return {NodeOffers: self}
+
+    def offered(self, node: Node) -> Node:
         return replace(node, devices=tuple(replace(each, best_effort_seats=2) for each in node.devices))
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from shoal import __version__
 from shoal.contract import models
+from shoal.contract.pages import Figure, Page, PageList
 from tests.control.api.conftest import House
 
 pytestmark = pytest.mark.virtual_time
@@ -68,6 +69,32 @@ async def test_status_shows_the_admin_everything_and_a_tenant_its_own(house: Hou
     assert (whole.version, whole.ready, whole.jobs) == (__version__, True, {"QUEUED": 2})
     assert own["jobs"] == {"QUEUED": 1}
     assert "capabilities" not in own
+
+
+async def test_pages_are_for_admins_and_for_the_tenant_that_looks(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on = {one.name: one for one in house.plane.extensions}
+
+    def page(tenant: str | None) -> Page:
+        return Page(title="Services", figures=[Figure(name="seen by", value=tenant or "all")])
+
+    def broken(tenant: str | None) -> Page:
+        raise RuntimeError(f"no page for {tenant}")
+
+    monkeypatch.setattr(on["serve"], "page", page)
+    monkeypatch.setattr(on["schedule"], "page", broken)
+    async with house.client() as admin, house.client("red") as red:
+        for client, seen in ((admin, "all"), (red, "red")):
+            every = PageList.model_validate((await client.get("/v1/pages")).json()).pages
+            assert "schedule" not in every, "one that fails leaves the others"
+            assert every["serve"].figures[0].value == seen
+            assert Page.model_validate((await client.get("/v1/pages/serve")).json()) == every["serve"]
+            status = models.StatusView.model_validate((await client.get("/v1/status")).json())
+            assert status.components["serve"] == every["serve"].figures
+            missing = await client.get("/v1/pages/schedule")
+            assert missing.status_code == 404
+            assert "serve" in missing.json()["error"]["hint"]
 
 
 async def test_metrics_count_jobs_waits_and_attempts(house: House) -> None:

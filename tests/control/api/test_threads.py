@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal.admission import ClusterIndex
-from shoal.control.explaining import Explainer
+from shoal.control.jobs.explaining import Explainer
 from shoal.core import SystemClock
 from shoal.engine.simulated import SimulatedCluster
 from tests.admission.cases import NOW, devices, index_of, job, node, running

@@ -31,7 +31,7 @@ def entries(path: Path) -> list[tuple[int, int, int]]:
     """Of a file of profiles: hash, how often it was seen, and the mean time of the whole kernel."""
     data = path.read_bytes()
     words = [struct.unpack_from("<14Q", data, at) for at in range(64, len(data) - 111, 112)]
-    return [(one[2], one[13] & 0xFFFFFFFF, one[7]) for one in words if one[1]]
+    return [(one[2], one[13] & 0xFFFFFF, one[7]) for one in words if one[1]]
 
 
 def test_a_kernel_has_the_same_key_in_every_process(tmp_path: Path) -> None:

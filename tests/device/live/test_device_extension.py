@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.control.extensions import Chosen
+from shoal.contract.pages import Table
+from shoal.control.extensions.loaded import Chosen
 from shoal.core import Device, Node
 from shoal.device import opencl, seats
 from shoal.device.live.extension import Devices
@@ -23,6 +24,17 @@ from tests.device.kit import native_only
 pytestmark = [pytest.mark.virtual_time, native_only]
 
 GIB = 2**30
+
+
+def shown(found: Devices) -> dict[str, list[dict[str, object]]]:
+    """What each device's table says, by column."""
+    page = found.page(None)
+    assert page is not None
+    tables = [part for part in page.parts if isinstance(part, Table)]
+    return {
+        one.title: [dict(zip([column.name for column in one.columns], row, strict=True)) for row in one.rows]
+        for one in tables
+    }
 
 
 class Seen:
@@ -141,10 +153,11 @@ async def test_each_process_of_a_share_is_given_its_seat(
         assert page.rules().bound_ns == 70_000
     assert dict(seen.gangs[f"{alone.id}.1.run"].ranks[0].env) == {}
     found = world.plane.extensions.get(Devices)
-    assert found.status() == {"n0-a100-0": []}
+    assert shown(found) == {"n0-a100-0": []}
+    assert found.page("red") is None, "only an admin sees who shares a device with whom"
     with Page.open(seats.page_path("n0-a100-0")) as page:
         page.join(Class.GUARANTEED, name="x")
-    (one,) = found.status()["n0-a100-0"]
+    (one,) = shown(found)["n0-a100-0"]
     assert (one["process"], one["class"], one["launches"]) == ("x", "guaranteed", 0)
     names = {metric.name: metric for metric in found.metrics()}
     assert names["shoal_device_launches"].samples[0].labels == {

@@ -59,6 +59,7 @@ def server(tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.Monk
     shoal("down")
 
 
+@pytest.mark.slow
 def test_a_guaranteed_and_a_best_effort_job_share_a_device(server: Server) -> None:
     train = server.submit("train", "best-effort", "4000000", "64")  # never done
     by_name: dict[str, Any] = {}

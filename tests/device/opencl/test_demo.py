@@ -10,6 +10,7 @@ from shoal.core import Unavailable
 from shoal.device import demo, opencl
 
 
+@pytest.mark.slow
 def test_the_training_goes_whole_and_then_in_slices(
     environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

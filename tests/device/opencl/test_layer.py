@@ -35,7 +35,7 @@ def launches(trace: list[Line]) -> list[list[Line]]:
     return found
 
 
-@pytest.mark.parametrize("size", [1, 7])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 7])
 def test_results_are_the_same_bit_for_bit(shared: Shared, size: int, tmp_path: Path) -> None:
     shared.run("corpus.py", str(tmp_path / "plain.npz"), cls=None)
     shared.run("corpus.py", str(tmp_path / "sliced.npz"), slice_blocks=str(size))
@@ -72,6 +72,7 @@ def test_the_page_counts_every_piece(shared: Shared) -> None:
     assert slot.outstanding_ns == 0
 
 
+@pytest.mark.slow
 def test_slices_that_once_took_long_are_tried_anew(shared: Shared) -> None:
     source = (PROGRAMS / "long.py").read_text().split('"""')[3]
     kernel = Kernel(hash_of(b"burn", hash_of(source.encode(), 1)), (300, 1, 1), (64, 1, 1))

@@ -11,11 +11,11 @@ from random import Random
 
 import numpy as np
 
-from shoal.device.ptx.interpreter import Interpreter
 from shoal.device.ptx.launch import Grid, blocks_in, control_bytes, launch_parameter, slices, with_launch_parameter
 from shoal.device.ptx.parser import parse
 from shoal.device.ptx.transform import Transformed, transform
 from shoal.device.ptx.tree import Module
+from tests.device.ptx.interpreter import Interpreter
 
 CORPUS = Path(__file__).parent / "corpus"
 

@@ -9,9 +9,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from shoal.device.ptx.interpreter import BadAddress, Interpreter, Stuck
 from shoal.device.ptx.parser import parse
-from shoal.device.ptx.program import InterpreterError, UnsupportedInstruction
+from tests.device.ptx.interpreter import BadAddress, Interpreter, Stuck
+from tests.device.ptx.program import InterpreterError, UnsupportedInstruction
 from tests.device.ptx.scenarios import SCENARIOS, Run, Scenario, original
 
 

@@ -13,9 +13,9 @@ from shoal.device.ptx import ticket
 from shoal.device.ptx.flow import rename_in
 from shoal.device.ptx.launch import blocks_in
 from shoal.device.ptx.printer import print_module
-from shoal.device.ptx.program import InterpreterError
 from shoal.device.ptx.tree import Function, Guard, Instruction, Module, Number, Operand, Statement, Sum
 from shoal.device.ptx.variant import variant
+from tests.device.ptx.program import InterpreterError
 from tests.device.ptx.scenarios import SCENARIOS, Run, Scenario, original
 
 Body = tuple[Statement, ...]

@@ -17,13 +17,14 @@ from shoal.cli import views
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.contract.models import JobView
+from shoal.contract.pages import Value
 from shoal.contract.records import Event
 from shoal.control.api.responses import job_view
-from shoal.control.extensions import Chosen
+from shoal.control.extensions.loaded import Chosen
 from shoal.control.plane import ControlPlane
 from shoal.core import Estimate
 from shoal.engine.local import LocalEngine
-from shoal.extension import LiveJob, Server
+from shoal.extension import Server
 from shoal.forecast.live.extension import Forecast, ForecastSection
 from shoal.serve.live.extension import Serve
 from shoal.store import open_store
@@ -36,6 +37,13 @@ for step in range(1, 100_000):
     time.sleep(0.02)
     train.report(step, total=100_000)
 """
+
+
+def jobs_followed(forecast: Forecast) -> Value:
+    """The number of jobs that its page tells."""
+    page = forecast.page(None)
+    assert page is not None
+    return page.figures[0].value
 
 
 async def test_a_running_job_is_told_when_it_finishes_and_a_cancelled_one_is_forgotten(tmp_path: Path) -> None:
@@ -71,12 +79,12 @@ async def test_a_running_job_is_told_when_it_finishes_and_a_cancelled_one_is_for
             assert "90% of all cases" in str(views.finish(shown))
             forecast = plane.extensions.get(Forecast)
             assert forecast is not None
-            assert forecast.status() == {"jobs": 1}
+            assert jobs_followed(forecast) == 1
             await plane.cancel(job.id, actor="ada")
             async with asyncio.timeout(60):
                 while not plane.job(job.id).state.terminal:
                     await asyncio.sleep(0.05)
-            assert forecast.status() == {"jobs": 0}
+            assert jobs_followed(forecast) == 0
         finally:
             await plane.close()
 
@@ -119,12 +127,18 @@ def test_while_off_the_server_says_what_it_lacks() -> None:
     )
 
 
+def _live(name: str) -> SimpleNamespace:
+    return SimpleNamespace(
+        job=SimpleNamespace(id=name, name=name, tenant="red", progress={}),
+        attempt=SimpleNamespace(number=1, placement=[]),
+    )
+
+
 def followed(forecast: Forecast, name: str, steps: int, total: int) -> Estimate | None:
     """What is said after so many steps of a second each."""
-    live = SimpleNamespace(job=SimpleNamespace(id=name), attempt=SimpleNamespace(number=1, placement=[]))
     said = None
     for step in range(1, steps + 1):
-        said = forecast.finish(cast("LiveJob", live), {"reported_at": float(step), "step": step, "total": total})
+        said = forecast.finish_at(name, {"reported_at": float(step), "step": step, "total": total})
     return said
 
 
@@ -134,7 +148,8 @@ def ended(name: str, at: float, state: JobState) -> Event:
 
 def test_what_jobs_took_from_their_last_step_to_their_end_is_counted_in() -> None:
     forecast = Forecast(
-        cast("Server", SimpleNamespace(active_jobs=list, sensed=lambda _: {})), ForecastSection(enabled=True)
+        cast("Server", SimpleNamespace(active_jobs=list, job=_live, ask_all=lambda _: ())),
+        ForecastSection(enabled=True),
     )
     first = followed(forecast, "a", 20, 20)
     assert first is not None
@@ -147,4 +162,4 @@ def test_what_jobs_took_from_their_last_step_to_their_end_is_counted_in() -> Non
     second = followed(forecast, "d", 10, 20)
     assert second is not None
     assert second.median == pytest.approx(20.5)
-    assert forecast.status() == {"jobs": 1}
+    assert jobs_followed(forecast) == 1

@@ -45,6 +45,7 @@ def measure(shell: Shell, out: Path, *words: str, line: tuple[str, ...], code: i
     return result
 
 
+@pytest.mark.slow
 def test_each_setting_is_measured_once_and_kept(shell: Shell, tmp_path: Path) -> None:
     (script := tmp_path / "train.py").write_text(SCRIPT)
     out, line = tmp_path / "profile.json", (sys.executable, str(script), "{batch}")

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from shoal.contract.manifest import JobManifest
-from shoal.control.extensions import Chosen
+from shoal.control.extensions.loaded import Chosen
 from shoal.control.plane import ControlPlane
 from shoal.core import Device, Node, PriorityClass, Unavailable
+from shoal.core import Sensors as SensorsQuestion
 from shoal.device import opencl, seats
 from shoal.device.live.extension import Devices
 from shoal.device.live.settings import DeviceSettings
@@ -24,7 +25,7 @@ from shoal.device.page import Page
 from shoal.device.policy import Class
 from shoal.engine import Gang
 from shoal.engine.simulated import Line, Script, SimulatedCluster, SimulatedEngine, VirtualClock
-from shoal.extension import Extension, LiveJob, Server
+from shoal.extension import Extension, Server
 from shoal.forecast.live.extension import Forecast, ForecastEvent, ForecastSection
 from shoal.host.guard.journal import Head, Journal
 from shoal.host.guard.loop import Tick
@@ -51,6 +52,7 @@ class NoProcess(GuardProcess):
 
 class Watched(Guard):
     def __init__(self, server: Server, settings: GuardSettings) -> None:
+        self._server = server
         process = NoProcess(server.home / "guard", settings)
         self.reconciler = GuardReconciler(server, settings, process=process)
 
@@ -167,7 +169,10 @@ async def test_sensors_of_anothers_extension_are_heard(tmp_path: Path) -> None:
     class Sensors(Extension):
         name = "sensors"
 
-        def sensed(self, job: LiveJob) -> Mapping[str, float]:
+        def answers(self) -> Mapping[type, object]:
+            return {SensorsQuestion: self}
+
+        def sensed(self, job_id: str) -> Mapping[str, float]:
             return {**told, "mood": 1.0}
 
     def sense(_: str, at: float, slow: bool) -> None:

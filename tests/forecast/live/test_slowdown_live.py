@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from shoal.contract.manifest import JobManifest
-from shoal.control.extensions import Chosen
+from shoal.control.extensions.loaded import Chosen
 from shoal.control.plane import ControlPlane
 from shoal.core import Device, Node
 from shoal.engine import Gang

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal.contract.manifest import JobManifest
-from shoal.control.extensions import Chosen
+from shoal.control.extensions.loaded import Chosen
 from shoal.control.plane import ControlPlane
 from shoal.core import Device, Node
 from shoal.engine import Gang

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shoal.host import cpus
+from shoal.host.linux import cpus
 from tests.host.fake.trees import Directory, File, refuse
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.host import cpus
+from shoal.host.linux import cpus
 from shoal.host.types import Domain
 from tests.host.fake import model, perf
 from tests.host.fake.cgroups import FakeHierarchy

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from shoal.contract.lifecycle import JobState
+from shoal.contract.pages import Table
 from shoal.contract.records import AttemptRecord, JobRecord
-from shoal.control.extensions import Chosen
-from shoal.control.job_cache import Live
+from shoal.control.extensions.loaded import Chosen
+from shoal.control.jobs.cache import Live
 from shoal.control.plane import ControlPlane
 from shoal.control.settings import load_settings
 from shoal.core import Invalid, ManualClock, PriorityClass, Resources, Unavailable
@@ -51,7 +52,8 @@ def found(
 ) -> dict[str, dict[str, object]]:
     """`telemetry`: by service, where its work is told."""
     told = telemetry or {}
-    made = groups(active, weights, GANGS, lambda job: told.get(job.owner_id or ""), max_slowdown=1.1)
+    owner = {one.job.id: one.job.owner_id or "" for one in active}
+    made = groups(active, weights, GANGS, lambda job_id: told.get(owner[job_id]), max_slowdown=1.1)
     parse_config({"groups": made}, kind=FollowedConfig)  # the guard takes it
     return {str(one["name"]): one for one in made}
 
@@ -212,7 +214,7 @@ def test_doctor_finds_no_guard_where_there_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.virtual_time
-async def test_the_keeper_tells_what_runs_and_ends_its_guard(tmp_path: Path) -> None:
+async def test_the_reconciler_tells_what_runs_and_ends_its_guard(tmp_path: Path) -> None:
     program = Program()
     folder = tmp_path / "guard"
     store = open_store(f"sqlite:///{tmp_path / 'shoal.db'}", inline=True, sync=False)
@@ -222,6 +224,7 @@ async def test_the_keeper_tells_what_runs_and_ends_its_guard(tmp_path: Path) -> 
 
     class Watched(Guard):
         def __init__(self, server: Server, settings: GuardSettings) -> None:
+            self._server = server
             self.reconciler = GuardReconciler(server, settings, process=process)
 
     chosen = Chosen(Watched, GuardSettings(enabled=True))
@@ -243,6 +246,15 @@ async def test_the_keeper_tells_what_runs_and_ends_its_guard(tmp_path: Path) -> 
         assert (group["name"], group["class"], group["weight"]) == (job.id, "best-effort", 2.0)
         [capability] = plane.extensions.capabilities()
         assert capability.detail.startswith("model, 1 groups")
+        guard = plane.extensions.get(Watched)
+        assert guard is not None
+        guard.reconciler.sensed._known = {job.id: {"guard_share": 0.5, "memory_latency_ns": 91.4}, "gone": {}}
+        for tenant, rows in ((None, [[job.name, "ada", 0.5, None, 91]]), ("bob", [])):
+            page = guard.page(tenant)
+            assert (page.figures[0].name, page.figures[0].value) == ("works", True)
+            [table] = page.parts
+            assert isinstance(table, Table)
+            assert table.rows == rows
         await plane.cancel(job.id, actor="admin")
         await told(0)
     finally:

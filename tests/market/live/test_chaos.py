@@ -23,6 +23,7 @@ def rampage(*arguments: str) -> None:
 
 
 @pytest.mark.timeout(200)
+@pytest.mark.slow
 def test_nothing_is_forgotten_or_doubled_while_the_server_is_killed() -> None:
     rampage("--instances", "20", "--kill-every", "1", "--limit", "120", "--seed", "3")
 

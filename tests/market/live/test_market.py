@@ -14,11 +14,11 @@ import yaml
 
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
-from shoal.control.extensions import Chosen
+from shoal.control.extensions.loaded import Chosen
 from shoal.control.plane import ControlPlane
 from shoal.core import Device, Invalid, ManualClock, Node, PriorityClass, Quota, Unavailable
 from shoal.engine import Joinable
-from shoal.engine.simulated import Script, SimulatedCluster, SimulatedEngine, VirtualClock, run
+from shoal.engine.simulated import Line, Script, SimulatedCluster, SimulatedEngine, VirtualClock, run
 from shoal.market.live.extension import Market
 from shoal.market.live.providers import make_provider
 from shoal.market.live.settings import MarketSection, read_file
@@ -61,6 +61,7 @@ class World:
     file: dict[str, Any]
     connect: type[SimulatedEngine] = SimulatedEngine
     kind: type[Market] = Market
+    beside: tuple[Chosen, ...] = ()
     plane: ControlPlane = field(init=False)
     store: Store = field(init=False)
     engine: SimulatedEngine = field(init=False)
@@ -70,14 +71,15 @@ class World:
         path.write_text(yaml.safe_dump(self.file))
         self.store = open_store(
             f"sqlite:///{self.folder / 'shoal.db'}", clock=self.clock, inline=True, sync=False,
-            tables=[Market.tables] if Market.tables else [],
+            tables=[found for kind in (self.kind, *(one.kind for one in self.beside)) if (found := kind.tables)],
         )  # fmt: skip
         self.store.acquire("test")
         self.engine = self.connect(self.cluster)
         section = MarketSection(enabled=True, file=str(path))
         self.plane = ControlPlane(
-            self.store, self.engine, self.folder, clock=self.clock, extensions=[Chosen(self.kind, section)]
-        )
+            self.store, self.engine, self.folder, clock=self.clock,
+            extensions=[Chosen(self.kind, section), *self.beside],
+        )  # fmt: skip
         await self.plane.open()
 
     async def kill(self) -> None:
@@ -124,6 +126,11 @@ class World:
         found = sorted(self.market.ledger.of(None), key=lambda one: one.id)
         return [(one.offer, bool(one.instance_id)) for one in found if one.job_id == job_id]
 
+    def placed(self, job_id: str) -> list[str]:
+        """The nodes of the job's ranks."""
+        live = self.plane.cache.get(job_id)
+        return [] if live is None or live.attempt is None else [rank.node for rank in live.attempt.placement]
+
     def wait(self, job_id: str) -> str:
         live = self.plane.cache.get(job_id)
         return "" if live is None or live.wait is None else live.wait.code
@@ -131,18 +138,19 @@ class World:
 
 def play(
     folder: Path, scene: Callable[[World], Awaitable[None]], *, run_s: float = 600.0, nodes: tuple[Node, ...] = (),
-    checkpoint_s: float | None = 5.0, connect: type[SimulatedEngine] = SimulatedEngine, **file: Any,
+    checkpoint_s: float | None = 5.0, connect: type[SimulatedEngine] = SimulatedEngine,
+    beside: tuple[Chosen, ...] = (), kind: type[Market] = Market, lines: tuple[Line, ...] = (), **file: Any,
 ) -> None:  # fmt: skip
     async def whole() -> None:
         clock = VirtualClock()
         cluster = SimulatedCluster(
-            list(nodes), clock=clock, behaviour=lambda _: Script(run_s=run_s, checkpoint_s=checkpoint_s)
+            list(nodes), clock=clock, behaviour=lambda _: Script(run_s=run_s, checkpoint_s=checkpoint_s, lines=lines)
         )
         simulated = {"launch": "60s", "notice": "120s", **file.pop("simulated", {})}
         values = {"provider": "simulated", "offers": OFFERS, "caps": {"default": 50}, "policy": "cheapest",
                   "every": "5s", "tick": "60s", "lease": "20m", "notice": "60s", "simulated": simulated,
                   **file}  # fmt: skip
-        world = World(folder, cluster, clock, values, connect)
+        world = World(folder, cluster, clock, values, connect, kind, beside)
         await world.start()
         await world.plane.put_tenant(
             "default", quota=Quota(), max_priority_class=PriorityClass.GUARANTEED, actor="admin"
@@ -181,6 +189,11 @@ def test_a_job_waits_for_its_instance_runs_there_and_gives_it_back(tmp_path: Pat
 
 def test_no_other_job_gets_a_rented_node(tmp_path: Path) -> None:
     async def scene(world: World) -> None:
+        rents, own = [world.plane.job(await world.submit(rents=rents)) for rents in (True, False)]
+        assert world.plane.obstacles(rents) == []  # what it needs comes
+        assert "would never fit" in world.plane.obstacles(own)[0].text
+        for job in (rents, own):
+            await world.plane.cancel(job.id, actor="admin")
         other = await world.submit(rents=False)
         job = await world.submit()
         await world.until(job, JobState.SUCCEEDED)
@@ -359,6 +372,7 @@ def test_a_cluster_that_picks_machines_gets_the_job_when_its_instances_run(tmp_p
 
 
 @pytest.mark.parametrize("every_s", [23, 61])
+@pytest.mark.slow
 def test_no_death_of_the_server_doubles_or_forgets_an_instance(tmp_path: Path, every_s: int) -> None:
     """The price rises above the most that is paid in the midst of it: all jobs move."""
 
@@ -408,6 +422,8 @@ def test_a_job_that_no_offer_fits_waits_and_says_so(tmp_path: Path) -> None:
         await asyncio.sleep(30)
         assert world.wait(job.id) == "no-offer"
         assert world.held() == []
+        (why,) = world.plane.obstacles(job)
+        assert (why.code, "would never run" in why.text) == ("no-offer", True)
 
     play(tmp_path, scene)
 
@@ -431,6 +447,10 @@ def test_a_tenant_without_a_cap_waits_and_is_told(tmp_path: Path) -> None:
         ({"lease": "1m"}, "twice `notice`"),
         ({"offers": []}, "there is nothing in it"),
         ({"offers": [OFFERS[0], OFFERS[0]]}, "listed twice"),
+        (
+            {"offers": [one for one in OFFERS if one.get("spot")]},
+            "v100 on spot only: a deadline is kept by",
+        ),
         ({"caps": {"default": -1}}, "must be at least 0"),
         ({"spend": 3}, "there is no such field"),
     ],

@@ -177,7 +177,7 @@ def test_a_wait_names_the_price_and_what_the_speeds_came_from(tmp_path: Path) ->
         running = next(job for job in jobs if plane.job(job).state is JobState.RUNNING)
         sources = [cause.reason.code for cause in (await plane.explain(running)).causes if cause.cause == "throughput"]
         assert "measured" in sources
-        assert plane.status()["schedule"]["policy"] == "max-min"
+        assert scheduler_of(plane).status()["policy"] == "max-min"
         await all_over(world, jobs)
 
     play(tmp_path, scene)
@@ -211,11 +211,11 @@ def test_what_was_measured_and_owed_outlives_the_server(tmp_path: Path) -> None:
         assert scheduler is not None
         assert scheduler.oracle.estimate("ada/wide x1", "v100").throughput.per_s == pytest.approx(4.0, rel=0.1)
         await world.until(lambda: world.clock.now() > START + 26.0)
-        number = plane.status()["schedule"]["round"]
+        number = scheduler_of(plane).status()["round"]
         assert number >= 3
         (tmp_path / "schedule.json").write_text('{"version": 1, "rounds": {"version": 99}, "oracle": {}}')
         plane = await world.restart()
-        await world.until(lambda: plane.status()["schedule"]["round"] == 1)
+        await world.until(lambda: scheduler_of(plane).status()["round"] == 1)
         await all_over(world, jobs)
 
     play(tmp_path, scene)

@@ -16,7 +16,7 @@ from shoal.admission import ClusterIndex, Decision, Pending, Running
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import JobRecord
-from shoal.control.job_cache import Live
+from shoal.control.jobs.cache import Live
 from shoal.control.plane import ControlPlane
 from shoal.core import Device, Node, PriorityClass
 from shoal.engine.local import LocalEngine

@@ -160,6 +160,7 @@ class TestLive:
         launched: list[Gang] = []
         play(tmp_path, scene, totals={"long": 1000.0, "short": 100.0}, launched=launched)
 
+    @pytest.mark.slow
     def test_one_that_was_told_to_grow_comes_back_grown_whoever_comes_meanwhile(self, tmp_path: Path) -> None:
         """Saving takes two rounds, and before it is over another job comes, to which half of the places would go."""
 

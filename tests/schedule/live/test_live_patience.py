@@ -137,6 +137,7 @@ def test_an_endless_one_that_saves_nothing_is_turned_out_for_others_that_do_not_
     play(tmp_path, scene, policy=policy, devices=1, lengths=lengths)
 
 
+@pytest.mark.slow
 def test_what_an_endless_one_had_too_much_is_paid_back_to_those_that_save(tmp_path: Path) -> None:
     """Two places, four jobs that would run for ever; three of them save their work each second."""
     names = ("endless", "a", "b", "c")

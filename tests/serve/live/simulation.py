@@ -12,7 +12,15 @@ from shoal.contract.records import JobFilter
 from shoal.core import ShoalError, token_digest
 from shoal.engine import Gang
 from shoal.engine.simulated import Script
-from shoal.serve.contract import TOKEN_VARIABLE, Address, GatewayStatus, ReplicaStatus, ServiceStatus
+from shoal.serve.contract import (
+    TOKEN_VARIABLE,
+    Address,
+    GatewayStatus,
+    ModelState,
+    ReplicaStatus,
+    ServiceStatus,
+    VersionStatus,
+)
 from shoal.serve.lifecycle import ServiceState
 from shoal.serve.live.gateway import GatewayDesired, ObservedGateway
 from shoal.serve.live.records import ServiceFilter
@@ -43,6 +51,8 @@ class SimulatedGateway:
     started: float = 0.0
     changes: int = 0
     launched: dict[str, tuple[str, str]] = field(default_factory=dict)
+    word: str = ""
+    """The state that its runtime gives every model."""
 
     socket = "/simulated/replicas.sock"
 
@@ -85,8 +95,17 @@ class SimulatedGateway:
             since = max(self.started, status.ranks[0].started_at)
             ready = not broken and now - since >= LOAD_S
             services[deployment.id].append(ReplicaStatus(name, ready, "" if ready else "loading", broken))
-        found = tuple(ServiceStatus(service_id, tuple(replicas)) for service_id, replicas in services.items())
+        found = tuple(ServiceStatus(one, tuple(replicas), self._models(one)) for one, replicas in services.items())
         return ObservedGateway(GatewayStatus(1, 1, now, 1, Address(port=1), Address(port=2), found))
+
+    def _models(self, service_id: str) -> tuple[VersionStatus, ...]:
+        assert self.desired is not None
+        models = next(one.spec.models for one in self.desired.services if one.id == service_id)
+        ready, said = ModelState.READY, "new rows" if self.word == "DRIFTED" else ""
+        well = self.word != "DRIFTED"
+        return tuple(
+            VersionStatus(one.name, one.version, ready, "", self.word, said, well, {"hits": 3.0}) for one in models
+        )
 
 
 def service(name: str = "ocr", **fields: object) -> ServiceManifest:

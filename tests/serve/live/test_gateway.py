@@ -17,10 +17,11 @@ import pytest
 from shoal.base.ends import last_line
 from shoal.base.processes import start_detached
 from shoal.core import ManualClock, Money, Unavailable
+from shoal.inference.types import ModelSpec
 from shoal.serve import contract
 from shoal.serve.contract import Address, Deployment, GatewayConfig, GatewayStatus, ReplicaKill, TenantEntry
 from shoal.serve.live.gateway import GatewayDesired, LocalGateway
-from shoal.serve.types import ModelSpec, ServiceSpec
+from shoal.serve.types import ServiceSpec
 
 FAKE = str(Path(__file__).with_name("fake_gateway.py"))
 SPEC = ServiceSpec("ocr", "ada", (ModelSpec("m", "m.onnx"),))

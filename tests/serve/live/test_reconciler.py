@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from itertools import pairwise
 from math import inf
@@ -18,6 +19,7 @@ from shoal.serve.lifecycle import ServiceState
 from shoal.serve.live.manager import summary_of
 from shoal.serve.live.records import ServiceFilter
 from shoal.serve.live.repository import ServiceRepository
+from shoal.serve.live.responses import service_view
 from tests.control.simulation import World, check_history, manifest, services_of
 from tests.serve.live.simulation import SimulatedGateway, make_world, service
 
@@ -361,6 +363,33 @@ def test_the_gateway_is_told_of_tenants_and_tokens_as_they_change(tmp_path: Path
         ]
         await store.revoke_token("t-1", NewEvent(0.0, "token.revoked", "admin", tenant="ada"))
         await world.until(lambda: gateway.desired is not None and gateway.desired.tenants[0].token_hashes == ())
+
+    play(tmp_path, scene)
+
+
+def test_a_state_that_a_runtime_gives_its_model_is_an_event_when_it_changes_and_a_cause(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        plane, store, gateway = world.plane, world.store, world.gateway
+        assert plane is not None
+        assert store is not None
+        assert isinstance(gateway, SimulatedGateway)
+        ocr = await deploy(world)
+        await until(world, ocr, READY)
+
+        def told() -> list[str]:
+            return [event.cause for event in store.events(owner_id=ocr) if event.kind == "service.model"]
+
+        for word in ("READY", "DRIFTED", "DRIFTED", "READY"):
+            gateway.word = word
+            await asyncio.sleep(5)
+            causes = (await services_of(plane).explain(ocr)).causes
+            assert [one.reason.text for one in causes] == (["it is DRIFTED: new rows"] if word == "DRIFTED" else [])
+            view = service_view(services_of(plane).snapshot(ocr))["models"][0]
+            assert (view["runtime_state"], view["figures"]) == (word, {"hits": 3.0})
+        assert told() == [
+            "model ocr-model version 1 is DRIFTED: new rows", "model ocr-model version 1 is READY",
+        ]  # fmt: skip
+        assert services_of(plane).service(ocr).state is READY
 
     play(tmp_path, scene)
 

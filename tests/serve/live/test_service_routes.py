@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.inference.types import ModelSpec
 from shoal.serve.live.routes import rolling
-from shoal.serve.types import ModelSpec, Route, ServiceSpec
+from shoal.serve.types import Route, ServiceSpec
 
 
 def spec(model: str = "m", shadow: str | None = None, **shares: float) -> ServiceSpec:

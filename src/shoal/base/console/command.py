@@ -107,8 +107,8 @@ _OPTIONS: Mapping[str, tuple[Any, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class SettingOption:
-    """An option of `shoal up` for one setting. A package offers it under the entry point group `shoal.up_options`, with
-    the option's name; `kind` is `str` or `Path`."""
+    """An option of `shoal up` for one setting. A component declares it by the option's name;
+    `kind` is `str` or `Path`."""
 
     setting: str
     text: str

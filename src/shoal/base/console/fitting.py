@@ -41,7 +41,7 @@ def fit(columns: Sequence[ColumnWidth], width: int) -> list[tuple[int, int]]:
 
 
 def cut(text: str, width: int, *, middle: bool) -> str:
-    """The text in so many characters; what is left out stands in the middle, or at the end."""
+    """The text in at most `width` characters; what is left out stands in the middle, or at the end."""
     if len(text) <= width:
         return text
     if width <= 1:

@@ -1,14 +1,12 @@
-"""What `shoal explain` and `shoal events` can be told of beside jobs: entry points of the group `shoal.subjects`."""
+"""What `shoal explain` and `shoal events` can be told of beside jobs: `subjects` of components."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from shoal.base.console.command import CommandContext
-from shoal.base.discover import find
-
-GROUP = "shoal.subjects"
+from shoal.base.discover import load_all
 
 
 class Subject(Protocol):
@@ -27,8 +25,9 @@ FindSubject = Callable[[Any, str, str | None], Subject | None]
 
 def meant(client: Any, ref: str, tenant: str | None) -> Subject | None:
     """What a reference means that is no job; None for a job."""
-    for one in find(GROUP).values():
-        find_subject: FindSubject = one.load()
+    found, _ = load_all("subjects")
+    each: Iterable[FindSubject] = found.values()
+    for find_subject in each:
         if (subject := find_subject(client, ref, tenant)) is not None:
             return subject
     return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import socket
 from abc import ABC, abstractmethod
 from email.utils import formatdate
@@ -14,9 +13,9 @@ from shoal.base.http.connection import Connection
 from shoal.base.http.errors import TooManyConnections
 from shoal.base.http.limits import Limits
 from shoal.base.http.peers import Peers, network_of
+from shoal.base.listening import listen
 from shoal.core import Overloaded, Unavailable
 
-_BACKLOG = 1024
 _ACCEPTED_AT_ONCE = 16
 """Then others have their turn: a flood of connections must not hold up those that are there."""
 _REFUSED_AT_ONCE = 16
@@ -52,7 +51,7 @@ class Front(ABC):
         """Listen; returns the port, which the system chooses for 0. Raises Unavailable if it is taken."""
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            listeners = _listen(found)
+            listeners = listen(found)
         except OSError as error:
             raise Unavailable(f"the port cannot be listened on: {error.strerror}", where=f"{host}:{port}") from None
         for listener in listeners:
@@ -192,34 +191,3 @@ def _turn_away(client: socket.socket, answer: bytes) -> None:
     with contextlib.closing(client), contextlib.suppress(OSError):
         client.send(answer)
         client.recv(1 << 16)  # what is unread at the end would turn the answer into a reset
-
-
-def _listen(addresses: list[Any]) -> list[socket.socket]:
-    """Sockets that listen on those of these addresses that this machine has, all on one port. Raises OSError."""
-    missing = OSError(errno.EADDRNOTAVAIL, "there is no such address")
-    found: list[socket.socket] = []
-    for family, kind, protocol, _, (host, port, *more) in addresses:
-        try:
-            listener = socket.socket(family, kind, protocol)
-        except OSError as error:
-            missing = error  # no IPv6 here, say
-            continue
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listener.bind((host, port or (found[0].getsockname()[1] if found else 0), *more))
-            listener.listen(_BACKLOG)
-            listener.setblocking(False)
-        except OSError as error:
-            listener.close()
-            if error.errno != errno.EADDRNOTAVAIL:
-                for other in found:
-                    other.close()
-                raise
-            missing = error
-            continue
-        found.append(listener)
-    if not found:
-        raise missing
-    return found

@@ -6,7 +6,7 @@ import resource
 from dataclasses import dataclass
 
 _RESERVED_SHARE = 4
-"""Of few descriptors, one in so many is kept in reserve."""
+"""At most one descriptor in this number is kept in reserve. That matters where there are few."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,7 @@ class Log:
         getattr(axes, f"set_{side}ticks")(ticks, names)
 
     def _ticks(self) -> list[float]:
-        """Round values, at least three where there are so many."""
+        """Round values: at least three, where the range has three."""
         decades = range(math.floor(math.log10(self.low)) - 1, math.ceil(math.log10(self.high)) + 1)
         inside: list[float] = []
         fine = [tenth / 10 for tenth in range(10, 100)]

@@ -1,4 +1,4 @@
-"""Kinds of manifests: jobs, and what extensions offer under the entry point group `shoal.manifests`."""
+"""Kinds of manifests: jobs, and what components declare."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shoal.contract.manifest.conflicts import Conflict
     from shoal.contract.manifest.values import Part
 
-_GROUP = "shoal.manifests"
+_PART = "manifests"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +61,13 @@ class Kind:
 
 
 def other_kind(name: str) -> Kind | None:
-    """The kind of this name that an extension offers."""
-    found = discover.find_one(_GROUP, name)
+    """The kind of this name that a component declares."""
+    found = discover.find_one(_PART, name)
     kind: Kind | None = found.load() if found is not None else None
     return kind
 
 
 def other_kinds() -> tuple[Kind, ...]:
-    """All that extensions offer."""
-    return tuple(found.load() for found in discover.find(_GROUP).values())
+    """All that components declare."""
+    kinds, _ = discover.load_all(_PART)
+    return tuple(kinds.values())

@@ -34,6 +34,14 @@ def parse_manifest(text: str | bytes, *, source: str = "manifest") -> JobManifes
     return manifest
 
 
+def parse_stored(text: str, *, source: str) -> JobManifest:
+    """The job in a text that `canonical_json` wrote, in half the time: a restart reads that of each job that waits."""
+    try:
+        return JobManifest.model_validate_json(text)
+    except ValueError:
+        return parse_manifest(text, source=source)  # says what is wrong, and where
+
+
 def kind_of(text: str | bytes) -> Kind:
     """What kind of manifest a text means, by its `kind`, or without one by what it holds. Wrong texts mean jobs."""
     with contextlib.suppress(Invalid):

@@ -3,6 +3,7 @@
 from shoal.base.validation import shown
 from shoal.contract.manifest.conflicts import Conflict, shared_conflicts
 from shoal.contract.manifest.document import show_path
+from shoal.contract.manifest.nodes import Nodes, PreferredNodes
 from shoal.contract.manifest.quantities import problem
 from shoal.contract.manifest.readers import in_order, read_grace
 from shoal.contract.manifest.shared import (
@@ -21,6 +22,6 @@ from shoal.contract.manifest.values import Duration, DurationOrZero, Part, Text
 
 __all__ = [
     "Accelerators", "Bundle", "Conflict", "Description", "Duration", "DurationOrZero", "Env", "Files", "Labels",
-    "Manifest", "Part", "ResourceRequest", "Secrets", "TenantField", "Text", "in_order", "problem", "read_grace",
-    "shared_conflicts", "show_path", "shown",
+    "Manifest", "Nodes", "Part", "PreferredNodes", "ResourceRequest", "Secrets", "TenantField", "Text", "in_order",
+    "problem", "read_grace", "shared_conflicts", "show_path", "shown",
 ]  # fmt: skip

@@ -29,6 +29,7 @@ from shoal.contract.manifest.arrays import ARRAY_HINT, Array, parse_array, read_
 from shoal.contract.manifest.conflicts import conflicts
 from shoal.contract.manifest.document import show_path
 from shoal.contract.manifest.kinds import Kind
+from shoal.contract.manifest.nodes import Nodes, PreferredNodes
 from shoal.contract.manifest.quantities import problem
 from shoal.contract.manifest.readers import (
     all_in_order,
@@ -66,7 +67,7 @@ from shoal.contract.manifest.values import (
     Text,
     json_of,
 )
-from shoal.core import Fault, PriorityClass, Resources
+from shoal.core import NO_AFFINITY, Affinity, Fault, PriorityClass, Resources
 
 BACKOFF_CAP_S = 60.0
 
@@ -138,6 +139,9 @@ class Input(Part):
 
     source: Location = Field(alias="from", description="a location, from which it is fetched")
     target: RelativePath = Field(alias="to", description="a path in the run directory")
+    cached: bool = Field(
+        default=False, description="fetch it through the cache that tenants share, where the server has one"
+    )
 
 
 class Output(Part):
@@ -240,6 +244,9 @@ class JobManifest(Manifest):
     placement: Placement = Field(
         default=Placement.PACK, description="the gang on as few nodes as possible, or on as many"
     )
+    nodes: Nodes | None = Field(
+        default=None, description="on which nodes it may run, by their labels and taints; left out: all without taints"
+    )
 
     array: Annotated[str | None, BeforeValidator(read_array), json_of("string", ARRAY_HINT)] = Field(
         default=None, description="a job array: one job for each index, which is in its `SHOAL_ARRAY_INDEX`"
@@ -295,6 +302,11 @@ class JobManifest(Manifest):
         if function:
             return (python, "-c", f"from {module} import {function}; {function}()")
         return (python, "-m", module)
+
+    @property
+    def affinity(self) -> Affinity:
+        """What it says of the nodes that it runs on."""
+        return NO_AFFINITY if self.nodes is None else self.nodes.affinity
 
     def resources_per_rank(self) -> Resources:
         """What one rank of the gang holds."""
@@ -382,6 +394,8 @@ JOB = Kind(
         ("checkpoint",): Checkpoint,
         ("metrics",): Metrics,
         ("after", "*"): After,
+        ("nodes",): Nodes,
+        ("nodes", "prefer", "*"): PreferredNodes,
     },
     conflicts,
     manifest_schema,

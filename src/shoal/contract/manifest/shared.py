@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from enum import StrEnum
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
@@ -40,6 +41,27 @@ class Accelerators(Part):
     memory: Memory | None = Field(default=None, description="of each device's memory; needed with a share")
 
 
+class MemoryDefault(StrEnum):
+    """Where the memory of a job comes from whose manifest names none."""
+
+    SHARE = "share"
+    EARLIER = "earlier-jobs"
+    TENANT = "tenant"
+    SERVER = "server"
+
+    @property
+    def words(self) -> str:
+        return _DEFAULT_WORDS[self]
+
+
+_DEFAULT_WORDS = {
+    MemoryDefault.SHARE: "the default for what else it asks for",
+    MemoryDefault.EARLIER: "the default by what earlier jobs of this name used",
+    MemoryDefault.TENANT: "the default of its tenant",
+    MemoryDefault.SERVER: "the default of this server",
+}
+
+
 class ResourceRequest(Part):
     """What one rank holds while it runs. `cpus` 0 holds none: it runs with the least weight, on what others leave.
     What is left out is the tenant's or the server's default, and stands in the manifest once it was accepted."""
@@ -71,6 +93,9 @@ class ResourceRequest(Part):
         default=None, description="cores, fractions allowed; 0 holds no core and runs with the least weight"
     )
     memory: Memory | None = Field(default=None, description="a limit for each rank; one that needs more is killed")
+    memory_from: MemoryDefault | None = Field(
+        default=None, description="set by the server where it chose the memory: whose default it is"
+    )
 
     def resources(self) -> Resources:
         """As a vector. The defaults are one core and an unknown amount of memory."""

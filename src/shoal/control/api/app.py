@@ -52,7 +52,8 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         components = schema.setdefault("components", {})
-        components["schemas"] = {**components.get("schemas", {}), **describe.schemas()}
+        own = components.get("schemas", {})
+        components["schemas"] = {**own, **describe.schemas([schema["paths"], own])}
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         for path, operations in schema["paths"].items():
             for operation in operations.values():

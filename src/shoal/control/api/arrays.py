@@ -13,11 +13,11 @@ from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import parse_array
 from shoal.contract.principal import Principal
 from shoal.contract.records import ArrayRecord, AttemptRecord, Change, JobRecord
-from shoal.control import arrays, transitions
 from shoal.control.api.context import Context, Ctx
 from shoal.control.api.discretion import Discretion
 from shoal.control.api.responses import array_view, explanation_view
-from shoal.control.job_repository import Step
+from shoal.control.jobs import arrays, transitions
+from shoal.control.jobs.repository import Step
 from shoal.core import Invalid, NotFound
 from shoal.extension.describe import Responses, fails, shows
 from shoal.extension.web import NO_NUL, Asker, Cause, TenantQuery, Wait, Who, answer

@@ -12,7 +12,7 @@ from shoal.contract import models
 from shoal.control.api.context import Context, Ctx
 from shoal.control.api.jobs import Ref
 from shoal.control.api.usage import CountedStream
-from shoal.control.results import FilePiece
+from shoal.control.attempts.results import FilePiece
 from shoal.extension.describe import fails, shows
 from shoal.extension.web import NO_NUL, Asker, TenantQuery, Who, answer
 

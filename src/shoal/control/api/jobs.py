@@ -15,7 +15,15 @@ from shoal.contract.principal import Principal
 from shoal.contract.records import JobFilter, JobRecord
 from shoal.control.api.context import Context, Ctx, get_context
 from shoal.control.api.discretion import Discretion
-from shoal.control.api.responses import array_view, explanation_view, job_detail, job_view, metric_view, reason_view
+from shoal.control.api.responses import (
+    array_view,
+    explanation_view,
+    job_detail,
+    job_view,
+    memory_from,
+    metric_view,
+    reason_view,
+)
 from shoal.core import Invalid
 from shoal.extension.describe import Responses, fails, shows, takes_manifest
 from shoal.extension.web import (
@@ -69,7 +77,7 @@ async def submit(request: Request) -> Response:
     except Invalid as error:
         raise await asyncio.to_thread(with_line, error, body) from None
     warnings = [reason_view(reason) for reason in context.plane.obstacles(job)]
-    body_out = {**job_view(job), "warnings": warnings, "array": None}
+    body_out = {**job_view(job), "warnings": warnings, "memory_from": memory_from(job), "array": None}
     if job.array_id is not None and (array := context.plane.store.array(job.array_id)) is not None:
         counts = await context.read(context.plane.store.array_counts, [array.id])
         body_out["array"] = array_view(array, counts[array.id])

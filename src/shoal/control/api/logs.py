@@ -25,7 +25,8 @@ router = APIRouter(prefix="/v1/jobs", tags=["logs"])
 ATTEMPT, OFFSET, NEXT, ENDED = "X-Shoal-Attempt", "X-Shoal-Offset", "X-Shoal-Next-Offset", "X-Shoal-Ended"
 _PIECE = 256 * 1024
 _TAIL_BYTES, _TAIL_MOST_BYTES = 64 * 1024, 4 << 20
-"""Of a log, so much is looked at for its last lines: little first, eight times as much each time."""
+"""The first and the greatest number of bytes at the end of a log that are searched for its last lines; each search
+takes eight times as many as the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ class _Log:
         return Piece(number, replace(chunk, ended=ended), last=ended and over and number == job.attempt)
 
     async def last_lines(self, attempt: int | None, lines: int) -> int:
-        """The offset at which so many last lines begin."""
+        """The offset at which the last `lines` lines begin."""
         size = _TAIL_BYTES
         while True:
             begin, data = await self._span(attempt, -size, size)
@@ -148,7 +149,7 @@ class _Log:
         return begin + data.rfind(b"\n", 0, max(0, offset - begin)) + 1
 
     async def _span(self, attempt: int | None, begin: int, size: int) -> tuple[int, bytes]:
-        """At most so many bytes, and where they begin; no more than what follows a removed middle."""
+        """At most `size` bytes, and where they begin; no more than what follows a removed middle."""
         end, data = begin, b""
         while len(data) < size:
             chunk = await self._context.plane.logs(

@@ -18,14 +18,15 @@ from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import parse_array
 from shoal.contract.principal import Principal
 from shoal.contract.records import ArrayRecord, AttemptRecord, JobRecord, TenantRecord
-from shoal.control.job_cache import Live
+from shoal.contract.view import View
+from shoal.control.jobs.cache import Live
 from shoal.core import Reason, Resources, Share
 from shoal.extension.web import resources_view
 
 Json = dict[str, Any]
 
 
-def _shape(model: type[models.View], *computed: str) -> Callable[[Any], Json]:
+def _shape(model: type[View], *computed: str) -> Callable[[Any], Json]:
     """Reads a record's values of the model's fields, all but the `computed` ones."""
     names = [name for name in model.model_fields if name not in computed]
     read = attrgetter(*names)
@@ -55,6 +56,12 @@ def job_detail(job: JobRecord, attempts: Iterable[AttemptRecord], run_dir: Path 
     shown = [{**_attempt(one), "placement": [_placement(place) for place in one.placement]} for one in attempts]
     place = None if run_dir is None else str(run_dir)
     return {**job_view(job), "manifest": orjson.loads(job.manifest), "attempts": shown, "run_dir": place}
+
+
+def memory_from(job: JobRecord) -> str | None:
+    """Whose default its memory is; None where its manifest named it."""
+    asked = orjson.loads(job.manifest).get("resources", {})
+    return None if (found := asked.get("memory_from")) is None else str(found)
 
 
 def array_view(array: ArrayRecord, states: Mapping[JobState, int]) -> Json:
@@ -126,6 +133,7 @@ def _node_view(state: NodeState, held: Mapping[tuple[str, str], list[JobRecord]]
         "schedulable": state.schedulable,
         "closed": state.closed,
         "labels": dict(node.labels),
+        "taints": [str(taint) for taint in node.taints],
         "devices": devices,
         "cpu_milli": node.cpu_milli,
         "free_cpu_milli": state.free_cpu_milli,

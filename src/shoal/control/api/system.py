@@ -15,10 +15,11 @@ from shoal import __version__
 from shoal.admission import NodeState
 from shoal.contract import models
 from shoal.contract.lifecycle import JobState
+from shoal.contract.pages import Page, PageList
 from shoal.control.api.context import Ctx
 from shoal.control.api.responses import node_views
 from shoal.control.api.tenants import tenant_counts
-from shoal.core import Unavailable
+from shoal.core import NotFound, Unavailable
 from shoal.extension.describe import fails, shows
 from shoal.extension.metrics import gauge
 from shoal.extension.web import Who, answer
@@ -66,11 +67,37 @@ _OF_ALL = ("version", "ready", "last_write_failed", "uptime_s", "engine")
 async def status(context: Ctx, who: Who) -> Response:
     """A tenant's view counts its own jobs and leaves out the server's inner figures."""
     whole = {"version": __version__, **context.plane.status(await context.read(context.plane.store.job_counts))}
+    shown = context.plane.extensions.pages(None if who.admin else who.tenant or "")
+    figures = {name: [one.model_dump(mode="json") for one in page.figures] for name, page in shown.items()}
     if who.admin:
-        return answer(whole)
+        return answer({**whole, "components": figures})
     counts = await tenant_counts(context)
     own: Mapping[str, Any] = {key: whole[key] for key in _OF_ALL if key in whole}
-    return answer({**own, "jobs": dict(counts.get(who.tenant or "", {}))})
+    return answer({**own, "jobs": dict(counts.get(who.tenant or "", {})), "components": figures})
+
+
+@router.get(
+    "/v1/pages", summary="What each component shows of itself", responses={**shows(PageList), **fails(403, 503)}
+)
+async def pages(context: Ctx, who: Who) -> Response:
+    """Key figures, tables, values over time and what may be done, by the component's name; a tenant sees its own."""
+    shown = context.plane.extensions.pages(None if who.admin else who.tenant or "")
+    return answer(PageList(pages=shown).model_dump(mode="json"))
+
+
+@router.get(
+    "/v1/pages/{component}",
+    summary="What a component shows of itself",
+    responses={**shows(Page), **fails(403, 404, 422, 503)},
+)
+async def page(
+    context: Ctx, who: Who, component: Annotated[str, Path(description="its name", max_length=64)]
+) -> Response:
+    found = context.plane.extensions.pages(None if who.admin else who.tenant or "")
+    if component not in found:
+        hint = f"shown here: {', '.join(found)}" if found else "no component shows anything here"
+        raise NotFound(f"no component {component!r} shows anything", where="component", hint=hint)
+    return answer(found[component].model_dump(mode="json"))
 
 
 @router.post(

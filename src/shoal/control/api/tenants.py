@@ -77,7 +77,7 @@ async def change(context: Ctx, who: Who, name: Name, body: models.TenantChange) 
     summary="Make a token",
     status_code=201,
     tags=["tokens"],
-    responses={**shows(models.NewTokenView, 201), **fails(403, 404, 422, 503)},
+    responses={**shows(models.NewTokenView, 201), **fails(403, 404, 409, 422, 503)},
 )
 async def create_token(context: Ctx, who: Who, name: Name, body: models.TokenCreate = _NO_LABEL) -> Response:
     """The answer is the only place where the token is ever shown."""
@@ -87,6 +87,8 @@ async def create_token(context: Ctx, who: Who, name: Name, body: models.TokenCre
     label = body.label
     now = context.plane.clock.now()
     viewer = body.role is TokenRole.VIEWER
+    if not viewer:
+        context.plane.tenants.check_members(name)
     record = TokenRecord(new_token_id(), name, token_digest(token), label, now, read_only=viewer)
     event = NewEvent(now, EventKind.TOKEN_CREATED, who.actor, label, tenant=name, data={"token_id": record.id})
     await context.plane.store.put_token(record, event)

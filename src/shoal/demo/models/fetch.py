@@ -24,7 +24,7 @@ from pathlib import Path
 from shoal.base.locks import lock_file
 from shoal.core import Unavailable
 from shoal.demo.models.catalogue import Model, Wheel, find
-from shoal.serve import BadModel
+from shoal.inference import BadModel
 
 Progress = Callable[[str], None]
 """Is told one line about each thing that is done."""

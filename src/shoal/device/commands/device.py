@@ -237,17 +237,18 @@ def _table(proc: Path = Path("/proc")) -> FittedTable:
     rows: list[list[Any]] = []
     for each in _document(proc):
         if not each["programs"] and not each["unseated"]:
-            rows.append([each["device"], "-", "", "", "", "", "", ""])
+            rows.append([each["device"], "-", "", "", "", "", "", "", ""])
         for one in each["programs"]:
             waited = " ".join(f"{name} {seconds:.1f}" for name, seconds in one["waited_s"].items() if seconds >= 0.05)
             state = "waits" if one["waiting"] else "on it" if one["pending"] else "quiet"
             rows.append([
                 each["device"], f"{one['name']} ({one['pid']})", one["class"], state, one["launches"],
-                one["pieces"] or "-", one["violations"] or "-", waited or "-",
+                one["pieces"] or "-", f"{one['variants']} of {one['kernels']}" if one["kernels"] else "-",
+                one["violations"] or "-", waited or "-",
             ])  # fmt: skip
         for one in each["unseated"]:
-            rows.append([each["device"], f"{one['name']} ({one['pid']})", "no seat", "not gated", "", "", "", ""])
-    columns = ["device", "program", "class", "now", "launches", "pieces", "over the bound", "waited s"]
+            rows.append([each["device"], f"{one['name']} ({one['pid']})", "no seat", "not gated", "", "", "", "", ""])
+    columns = ["device", "program", "class", "now", "launches", "pieces", "variants", "over the bound", "waited s"]
     return output.table(columns, rows)
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import structlog
 
-from shoal.base.loops import Defects
-from shoal.core import CPU_SLOT, Capability, Node, Share, ShoalError
+from shoal.base.loops import BackgroundLoop, Defects, RunningLoop
+from shoal.contract import pages
+from shoal.core import CPU_SLOT, Capability, Node, NodeOffers, Sensors, Share, ShoalError
 from shoal.device import seats
 from shoal.device.live.sensed import Clocks, Look, seen, sensed
 from shoal.device.live.settings import DeviceSettings
@@ -43,7 +44,6 @@ class Devices(Extension):
         self._problems = {accelerator: seats.problem(accelerator=accelerator) for accelerator in (True, False)}
         self._pages: dict[str, Page] = {}
         self._defects = Defects(log)
-        self._loops: list[asyncio.Task[None]] = []
         self._clocks = Clocks()
         self._wanted: set[str] = set()
         self._looks = Look(0.0), Look(0.0)
@@ -58,25 +58,23 @@ class Devices(Extension):
     def probe(cls, home: Path) -> Sequence[Capability]:  # noqa: ARG003
         return seats.capabilities()
 
-    async def open(self) -> None:
-        self._loops = [
-            asyncio.create_task(self._reap(), name="device-reaper"),
-            asyncio.create_task(self._sense(), name="device-sensors"),
-        ]
+    def loops(self) -> Sequence[BackgroundLoop]:
+        return (RunningLoop("reaper", self._reap), RunningLoop("sensors", self._sense))
 
     async def close(self) -> None:
         """Running jobs keep their seats: a server that comes back finds the pages."""
-        for loop in self._loops:
-            loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
         for page in self._pages.values():
             page.close()
         self._pages.clear()
 
     # --- sense ---
 
-    def sensed(self, job: LiveJob) -> Mapping[str, float]:
-        if job.attempt is None:
+    def answers(self) -> Mapping[type, object]:
+        return {Sensors: self, NodeOffers: self}
+
+    def sensed(self, job_id: str) -> Mapping[str, float]:
+        job = self._server.job(job_id)
+        if job is None or job.attempt is None:
             return {}
         ranks = [
             (seats.rank_name(job.job.id, one.rank), device) for one in job.attempt.placement for device in one.devices
@@ -100,7 +98,7 @@ class Devices(Extension):
 
     # --- decide ---
 
-    def offer(self, node: Node) -> Node:
+    def offered(self, node: Node) -> Node:
         places = self._settings.best_effort_seats
         devices = tuple(
             replace(each, best_effort_seats=places) if self._shared(each.type) else each for each in node.devices
@@ -184,8 +182,26 @@ class Devices(Extension):
                 found.append(Capability("device", False, problem, _CONSEQUENCE.format(word)))
         return found
 
-    def status(self) -> Mapping[str, Any]:
-        return {device: [_shown(one) for one in page.occupants()] for device, page in self._pages.items()}
+    def page(self, tenant: str | None) -> pages.Page | None:
+        """Only an admin sees who shares a device with whom."""
+        if tenant is not None:
+            return None
+        column = pages.Column
+        columns = [
+            column(name="process"), column(name="pid"), column(name="class"), column(name="launches"),
+            column(name="pieces"), column(name="too long"), column(name="memory", unit=pages.Unit.BYTES),
+            column(name="waits"), column(name="waited", unit=pages.Unit.SECONDS),
+        ]  # fmt: skip
+        seats = {device: page.occupants() for device, page in self._pages.items()}
+        figures = [
+            pages.Figure(name="devices", value=len(seats)),
+            pages.Figure(name="seats", value=sum(map(len, seats.values()))),
+        ]
+        tables: list[pages.Part] = [
+            pages.Table(title=device, columns=columns, rows=[_row(one) for one in found], empty="nobody is on it")
+            for device, found in seats.items()
+        ]
+        return pages.Page(title="Shared devices", figures=figures, parts=tables)
 
     def metrics(self) -> Iterable[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -212,12 +228,11 @@ class Devices(Extension):
         return (launches, pieces, violations, waited, memory)
 
 
-def _shown(one: Any) -> dict[str, Any]:
-    return {
-        "process": one.name, "pid": one.pid, "class": _word(one.cls.name), "launches": one.launches,
-        "pieces": one.pieces, "violations": one.violations, "memory_bytes": one.memory_used, "waiting": one.waiting,
-        "waited_s": {_word(verdict.name.removeprefix("WAIT_")): ns / 1e9 for verdict, ns in one.waited_ns.items()},
-    }  # fmt: skip
+def _row(one: Any) -> list[pages.Value]:
+    return [
+        one.name, one.pid, _word(one.cls.name), one.launches, one.pieces, one.violations, one.memory_used, one.waiting,
+        sum(one.waited_ns.values()) / 1e9,
+    ]  # fmt: skip
 
 
 def _word(name: str) -> str:

@@ -88,7 +88,7 @@ class BatchCluster(ABC):
         self._show()
 
     def freed(self, places: int, held_s: float) -> None:
-        """A gang ended that had so many devices for so long."""
+        """A gang ended that had `places` devices for `held_s`."""
         if self.pooled and self.present.value.nodes:
             now = self._clock.now()
             self._pace.ended(places, held_s, now)

@@ -40,7 +40,7 @@ _ROLLBACK_S = 5.0
 _END_S = 60.0
 _RETRY_S = 1.0
 _LOOKED_UP = 20
-"""So many jobs that a list lacks are asked for by their ids, one by one, after each list."""
+"""The maximum number of jobs that are asked for by their ids, one by one, after each list that lacks them."""
 _BEFORE = (Phase.QUEUED, Phase.STARTING)
 
 

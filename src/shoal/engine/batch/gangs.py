@@ -28,7 +28,7 @@ _SAID = (EXITED, FAILED, ABORTED)
 _MARGIN_S = 1.0
 """What clocks may differ by over a lease."""
 _UNSEEN = 2
-"""So many times in a row the cluster says that there is no such job, and it does not know it."""
+"""The number of times in a row that the cluster must say that there is no such job before this is believed."""
 _PATIENCE_S = 15.0
 """So long after its grace a stopped gang may still be there before the cluster is asked to end its job."""
 

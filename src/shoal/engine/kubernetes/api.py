@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from shoal.base import extras
 from shoal.core import ShoalError, Unavailable
 from shoal.engine.batch.job import NotTaken
 from shoal.engine.kubernetes.settings import KubernetesSettings
@@ -23,9 +24,8 @@ _WATCH_S = 240
 _SILENCE_S = 60.0
 """A watch that is silent for so long after its end is cut off."""
 _REMEMBERED = 1000
-"""So many deletions are remembered while creations are answered."""
+"""The number of deletions that are remembered while creations are answered."""
 _RETRY_S = (0.2, 5.0)
-_EXTRA = "install it: pip install 'shoal[kubernetes]'"
 
 
 class Exists(NotTaken):
@@ -46,7 +46,9 @@ class Api:
             from lightkube import AsyncClient, KubeConfig
             from lightkube.core.exceptions import ConfigError
         except ImportError as problem:
-            raise Unavailable("the Kubernetes client is not installed", where="kubernetes", hint=_EXTRA) from problem
+            raise Unavailable(
+                "the Kubernetes client is not installed", where="kubernetes", hint=extras.install("kubernetes")
+            ) from problem
         try:
             config = KubeConfig.from_env().get(self._settings.context or None)
             if config is None:

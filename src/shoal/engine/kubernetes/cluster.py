@@ -24,7 +24,7 @@ from shoal.engine.protocol import Gang, Inventory, LaunchFailed, Refused
 
 POOL = "kubernetes"
 _REMEMBERED = 1000
-"""So many of the last Jobs that were released are known without a look."""
+"""The number of Jobs, the last that were released, whose release is remembered: their copy here may be older."""
 
 
 class Cluster(BatchCluster):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from shoal.core import CPU_SLOT, Device, Node
+from shoal.core import CPU_SLOT, Affinity, Device, Labels, Node
 from shoal.engine.kubernetes.settings import KubernetesSettings
 from shoal.engine.protocol import Inventory
 
@@ -16,6 +16,8 @@ Object = Mapping[str, Any]
 
 HOSTNAME = "kubernetes.io/hostname"
 _RACKS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/rack")
+_MOST_WEIGHT = 100
+"""Kubernetes' greatest weight of a preference."""
 _PRESSURE = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
 _SUFFIX = {
     "": Fraction(1), "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "k": Fraction(10**3),
@@ -79,6 +81,40 @@ def _node(each: Object, settings: KubernetesSettings) -> tuple[Node, Kind | None
         devices = tuple(Device(f"cpu{index}", CPU_SLOT, index) for index in range(cpu_milli // 1000))
     kept = {name.partition("/")[2]: labels[name] for name in _RACKS if name in labels}
     return Node(metadata["name"], devices, cpu_milli, memory, kept), kind
+
+
+def affinity_of(affinity: Affinity) -> Object:
+    """What a job says of nodes, as a pod's `affinity` says it."""
+    found: dict[str, Any] = {}
+    if affinity.require:
+        terms = [{"matchExpressions": _expressions(affinity.require)}]
+        found["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms}
+    if affinity.prefer:
+        most = max(one.seconds_saved for one in affinity.prefer)
+        found["preferredDuringSchedulingIgnoredDuringExecution"] = [
+            {
+                "weight": max(1, round(_MOST_WEIGHT * one.seconds_saved / most)),
+                "preference": {"matchExpressions": _expressions(one.labels)},
+            }
+            for one in affinity.prefer
+        ]
+    return {"nodeAffinity": found} if found else {}
+
+
+def tolerations_of(affinity: Affinity) -> list[Object]:
+    """The taints that a job tolerates, as a pod's `tolerations` say it."""
+    return [
+        {
+            "key": one.label,
+            **({"operator": "Exists"} if one.value is None else {"operator": "Equal", "value": one.value}),
+            **({} if one.effect is None else {"effect": one.effect.value}),
+        }
+        for one in affinity.tolerate
+    ]
+
+
+def _expressions(labels: Labels) -> list[Object]:
+    return [{"key": name, "operator": "In", "values": list(values)} for name, values in labels]
 
 
 def quantity(text: str) -> Fraction:

@@ -10,7 +10,7 @@ from typing import Any
 
 from shoal.core import CPU_SLOT, Fault
 from shoal.engine.kubernetes.jobs import GANG, INDEX, MARK, RELEASED
-from shoal.engine.kubernetes.nodes import HOSTNAME, Kind
+from shoal.engine.kubernetes.nodes import HOSTNAME, Kind, affinity_of, tolerations_of
 from shoal.engine.kubernetes.settings import KubernetesSettings
 from shoal.engine.pool import wanted
 from shoal.engine.protocol import Gang, LaunchFailed, Refused
@@ -109,7 +109,7 @@ def _pod(
         optional["priorityClassName"] = settings.priority_class
     if settings.service_account:
         optional["serviceAccountName"] = settings.service_account
-    if affinity := _affinity(gang, name, settings):
+    if affinity := {**affinity_of(gang.affinity), **_near(gang, name, settings)}:
         optional["affinity"] = affinity
     uid, gid = user
     return {
@@ -126,7 +126,8 @@ def _pod(
                 "tolerationSeconds": _NODE_LOST_AFTER_S,
             }
             for state in ("not-ready", "unreachable")
-        ],
+        ]
+        + tolerations_of(gang.affinity),
         "containers": [
             {
                 "name": "rank",
@@ -150,7 +151,7 @@ def _pod(
     }
 
 
-def _affinity(gang: Gang, name: str, settings: KubernetesSettings) -> dict[str, Any]:
+def _near(gang: Gang, name: str, settings: KubernetesSettings) -> dict[str, Any]:
     """Ranks near each other where that can be, and on nodes of their own where that was asked for."""
     if len(gang.ranks) == 1:
         return {}

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from shoal.base.processes import Process, kill_until_none, send
@@ -24,10 +25,11 @@ from shoal.engine.local.layout import GangDir, Launched
 from shoal.engine.local.recorded import RecordedGangs, given_up, platform_failure, prepared
 from shoal.engine.local.registry import KILL_TIMEOUT_S, Registry
 from shoal.engine.local.sandboxes import Sandboxes
+from shoal.engine.local.settings import LocalSettings, taint_of
 from shoal.engine.local.sightings import Sightings
 from shoal.engine.local.supervisor import ABORT, GO, READY
 from shoal.engine.present import Present
-from shoal.engine.protocol import EngineOptions, Gang, GangStatus, Inventory, LaunchFailed, Phase
+from shoal.engine.protocol import MOUNTS_CAPABILITY, EngineOptions, Gang, GangStatus, Inventory, LaunchFailed, Phase
 
 _ROLLBACK_S = 5.0
 """How long supervisors get to leave by themselves when a launch is rolled back, before they are killed."""
@@ -36,11 +38,15 @@ _LOOK_AGAIN_S = 2.0
 """When something seems to be missing, the machine is looked at again so soon."""
 
 
+_MOUNTS = Capability(MOUNTS_CAPABILITY, True, "components show their files and sockets to jobs")
+
+
 class LocalEngine(RecordedGangs[LocalGang]):
     """Runs gangs on this machine. `home` holds everything it must remember; one engine at a time may have it open.
 
     `slots` declares how many CPU slots stand in for accelerators where `accelerators` finds none (default: one per
-    usable core). The machine is looked at anew every `look_every_s`, and sooner when something seems to be missing.
+    usable core). `settings` has the machine's labels and taints. It is looked at anew every `look_every_s`, and
+    sooner when something seems to be missing.
     """
 
     name = "local"
@@ -53,9 +59,11 @@ class LocalEngine(RecordedGangs[LocalGang]):
         accelerators: inventory.Probe = inventory.nvidia_accelerators,
         clock: Clock | None = None,
         look_every_s: float = 30.0,
+        settings: LocalSettings | None = None,
     ) -> None:
         super().__init__(home, clock)
         self._slots = slots
+        self._settings = settings or LocalSettings()
         self._find_accelerators = accelerators
         self._launcher = Launcher(self._home)
         self._cgroups = cgroups.Cgroups()
@@ -76,10 +84,16 @@ class LocalEngine(RecordedGangs[LocalGang]):
         found = await asyncio.to_thread(self._probe)
         self._cgroups = await asyncio.to_thread(cgroups.probe, self._home)
         limit = cgroups.memory_limit_bytes(cgroups.mounts())
-        self._sightings = Sightings(found, lambda now: inventory.local_node(self._slots, now, memory_limit_bytes=limit))
+        labels, taints = self._settings.labels, tuple(map(taint_of, self._settings.taints))
+        self._sightings = Sightings(
+            found,
+            lambda now: replace(
+                inventory.local_node(self._slots, now, memory_limit_bytes=limit), labels=labels, taints=taints
+            ),
+        )
         self._nodes = Present(self._sightings.inventory)
         levels = await asyncio.to_thread(sandbox.capabilities, self._home)
-        self._capabilities = (inventory.accelerator_capability(found), *self._cgroups.capabilities(), *levels)
+        self._capabilities = (inventory.accelerator_capability(found), *self._cgroups.capabilities(), *levels, _MOUNTS)
         await self._registry.open()
         self._weigh()
         self._watch = asyncio.create_task(self._look_now_and_then(), name="engine-nodes")
@@ -326,4 +340,6 @@ def local_engine(options: EngineOptions) -> LocalEngine:
         return Accelerators((), "not looked for: CPU slots were declared")
 
     accelerators = inventory.nvidia_accelerators if options.slots is None else none
-    return LocalEngine(options.home, slots=options.slots, accelerators=accelerators)
+    section = options.settings
+    assert section is None or isinstance(section, LocalSettings)
+    return LocalEngine(options.home, slots=options.slots, accelerators=accelerators, settings=section)

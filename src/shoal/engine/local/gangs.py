@@ -95,6 +95,7 @@ def _exit(state: str | None, record: Mapping[str, str]) -> Exit:
         stopped=record.get("stopped") == "1",
         detail=record.get("detail", ""),
         limit=record.get("limit", ""),
+        memory_bytes=int(record.get("memory", 0)),
     )
 
 

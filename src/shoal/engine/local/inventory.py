@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shoal.base import extras
 from shoal.core import CPU_SLOT, Capability, Device, Node
 
 """The type of a declared slot that stands for no accelerator."""
@@ -33,7 +34,7 @@ def nvidia_accelerators() -> Accelerators:
     try:
         import pynvml
     except ImportError:
-        return Accelerators((), "NVML bindings are not installed (pip install 'shoal[nvidia]')", answered=False)
+        return Accelerators((), f"NVML bindings are not installed ({extras.install('nvidia')})", answered=False)
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as problem:

@@ -8,11 +8,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from shoal.core import Sandbox
+from shoal.core import Fault, Sandbox
 from shoal.engine import sandbox
 from shoal.engine.local import bundle
 from shoal.engine.local.environment import TEMPORARY, sandbox_environment
-from shoal.engine.protocol import Gang
+from shoal.engine.protocol import MOUNTS, Gang, LaunchFailed
 
 
 class Sandboxes:
@@ -26,7 +26,9 @@ class Sandboxes:
         self._users.open()
 
     def prepare(self, gang: Gang, rank_dirs: list[Path]) -> None:
-        """Give the directories of the gang to its tenant's user. Raises OSError. Blocks."""
+        """Give the gang's directories to its tenant's user. Raises OSError, and LaunchFailed for mounts that cannot
+        be shown. Blocks."""
+        check_mounts(gang, self._home)
         if gang.sandbox is Sandbox.NONE:
             return
         uid = self._uid(gang)
@@ -48,7 +50,7 @@ class Sandboxes:
         run_dir, *checkpoints = gang.directories()
         keep = [run_dir, rank_dir, *checkpoints]
         return {
-            **sandbox.plan(gang.sandbox, self._uid(gang), self._home, keep, network=gang.network),
+            **sandbox.plan(gang.sandbox, self._uid(gang), self._home, keep, network=gang.network, mounts=gang.mounts),
             "temporary": _temporary(gang),
         }
 
@@ -88,6 +90,28 @@ class Sandboxes:
         problem = await done
         if problem is not None:
             raise problem
+
+
+def check_mounts(gang: Gang, home: Path) -> None:
+    """Raises LaunchFailed for a mount that is not where mounts may be, or whose source is not there."""
+    for one in gang.mounts:
+        if one.target != one.source and not _beneath(one.target, home / MOUNTS):
+            raise _unmountable(gang, f"{one.target} is neither its source nor in {home / MOUNTS}")
+        if one.target != one.source and gang.sandbox is Sandbox.NONE:
+            raise _unmountable(gang, f"{one.source} is seen at {one.target} in a sandbox only")
+        try:
+            if one.source.resolve(strict=True) != one.source:
+                raise _unmountable(gang, f"{one.source} is reached by a link")
+        except OSError as error:
+            raise _unmountable(gang, f"{one.source}: {error.strerror}") from error
+
+
+def _beneath(path: Path, folder: Path) -> bool:
+    return path.is_absolute() and ".." not in path.parts and path != folder and path.is_relative_to(folder)
+
+
+def _unmountable(gang: Gang, what: str) -> LaunchFailed:
+    return LaunchFailed(f"it cannot be shown a path: {what}", fault=Fault.PLATFORM, where=gang.name)
 
 
 def _temporary(gang: Gang) -> str:

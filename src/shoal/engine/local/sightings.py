@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from shoal.core import Device, Node
 from shoal.engine.local.inventory import Accelerators
@@ -61,4 +62,4 @@ class Sightings:
         made = self._make_node(Accelerators(devices, ""))
         # Without accelerators, slots would be made up: this machine's are gone, or its slots are those it began with.
         kept = self._node.devices if self._slots else devices
-        return Node(self._node.name, kept, made.cpu_milli, made.memory_bytes, made.labels)
+        return replace(made, name=self._node.name, devices=kept)

@@ -52,7 +52,7 @@ _MOST_TIMES, _FINENESS = 8192, 512  # over so many, those stay that are 1/512 of
 _SERVER_STOPS_S = 2.0
 """So long after its time a rank may run on: a server that is there has asked it to stop by then."""
 _DISK_SHARE = 50
-"""Looking through the files takes at most one part in so many of the time."""
+"""The search through the files takes at most one part in this number of the time."""
 _BLOCK = 4096
 _FILE_TYPE, _REGULAR = 0o170000, 0o100000
 _WRAPPER_S = 10.0
@@ -205,6 +205,7 @@ class Supervisor:
         self.term_at: float | None = None
         self.kill_at: float | None = None
         self.over: dict[str, object] = {}
+        self.memory = 0
         self.disk_at = 0.0
         self.trees: Any = None
         self.log_cut = 0
@@ -264,6 +265,8 @@ class Supervisor:
                 pass  # it stays as long as it is
         # What is asked to stop and leaves with a code of its own ended by itself, unless it could answer.
         stopped = self.answers or (self.stopping and "signal" in facts)
+        if self.memory:
+            facts["memory"] = self.memory
         self.tell(state, ended_at=f"{time.time():.6f}", stopped=int(stopped), **facts)
 
     def _hint(self) -> None:
@@ -567,6 +570,7 @@ class Supervisor:
             if 0 < limits["polled_processes"] < len(pids):
                 return self._end_over("processes", f"it had {len(pids)} processes, over its {limits['processes']}")
             used = sum(map(_resident_bytes, pids)) if limits["polled_memory"] else 0
+            self.memory = max(self.memory, used)
             if used > limits["polled_memory"] > 0:
                 self.over = {"oom": 1}
                 return True
@@ -668,11 +672,12 @@ class Supervisor:
         return {"code": code} if code >= 0 else {"signal": -code}
 
     def _remove_cgroups(self) -> int:
-        """Remove the rank's cgroups; how many processes their memory limit killed."""
+        """Remove the rank's cgroups, after a last look; how many processes their memory limit killed."""
         oom_kills = 0
         for group in self.spec["cgroups"]:
             if group["oom"]:
                 oom_kills += _count(f"{group['path']}/{group['oom']}", b"oom_kill")
+                self.memory = max(self.memory, _number(f"{group['path']}/{group['peak']}"))
             for _ in range(20):
                 try:
                     os.rmdir(group["path"])
@@ -761,6 +766,15 @@ def kill_group(path: str) -> None:
         return
     for pid in pids:
         _kill(pid)
+
+
+def _number(path: str) -> int:
+    """The one number in a cgroup's file; 0 where the kernel has no such file."""
+    try:
+        with open(path, "rb") as found:
+            return int(found.read())
+    except OSError:
+        return 0
 
 
 def _count(path: str, wanted: bytes) -> int:

@@ -13,7 +13,7 @@ from shoal.engine.batch.cluster import BatchCluster, address_towards
 from shoal.engine.batch.handover import command, mark_of
 from shoal.engine.batch.job import NotTaken
 from shoal.engine.batch.layout import BatchDir
-from shoal.engine.pool import Pace
+from shoal.engine.pool import Pace, unfit
 from shoal.engine.protocol import Gang, Inventory, LaunchFailed, Refused
 from shoal.engine.ray.client import Bridge
 from shoal.engine.ray.jobs import RayJob, job_of
@@ -56,6 +56,9 @@ class Cluster(BatchCluster):
     def check(self, gang: Gang) -> None:
         """Raise LaunchFailed for a gang on another pool, or with a rank that no node could hold."""
         super().check(gang)
+        if unfit(gang, self._machines.nodes):
+            what = "Ray cannot be told on which nodes a gang may run"
+            raise Refused(what, where=gang.name, hint="leave `nodes` out of the manifest")
         if not fits(needs(gang, self._told), self._told):
             hint = "ask for fewer of its resources"
             raise Refused("no node of the cluster could ever run it", where=gang.name, hint=hint)

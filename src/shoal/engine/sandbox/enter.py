@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import marshal
 import os
+import stat
 import sys
 
 TYPE_CHECKING = False
@@ -17,6 +18,7 @@ if TYPE_CHECKING:  # importing `typing` would be most of what this takes
     from typing import Any
 
 _CLONE_NEWNS = 0x0002_0000
+_MS_RDONLY, _MS_REMOUNT = 0x1, 0x20
 _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x1000, 0x4000, 0x4_0000
 _PR_SET_NO_NEW_PRIVS = 38
 
@@ -28,7 +30,7 @@ def enter(sandbox: dict[str, Any]) -> list[str]:
         os.umask(0o077)
         return list(sandbox["wrapper"])
     libc = ctypes.CDLL(None, use_errno=True)
-    _arrange(sandbox["mounts"], libc)
+    _arrange(sandbox["mounts"], sandbox.get("shown", ()), libc)
     become(sandbox["uid"], libc)
     if "temporary" in sandbox:
         os.makedirs(sandbox["temporary"], exist_ok=True)
@@ -49,11 +51,14 @@ def wrap(wrapper: list[str], argv: list[str], env: dict[str, str], run_dir: str)
     os.execve(wrapper[0], [*wrapper, str(given)], ENVIRONMENT)
 
 
-def _arrange(mounts: list[tuple[str, str]], libc: Any) -> None:
-    """In a mount namespace of this process's own, hide directories and show others again, in this order."""
+def _arrange(mounts: list[tuple[str, str]], shown: list[tuple[str, str, bool]], libc: Any) -> None:
+    """In a mount namespace of this process's own, hide directories and show others again, in this order; then show
+    paths at others."""
     _check(libc.unshare(_CLONE_NEWNS))
     _mount(libc, "none", "/", None, _MS_REC | _MS_PRIVATE)
     opened = {path: os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for act, path in mounts if act == "show"}
+    # Opened before anything is hidden, and not by way of a link.
+    sources = [os.open(source, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC) for source, _, _ in shown]
     for act, path in mounts:
         os.makedirs(path, exist_ok=True)
         if act == "hide":
@@ -61,6 +66,23 @@ def _arrange(mounts: list[tuple[str, str]], libc: Any) -> None:
         else:
             _mount(libc, f"/proc/self/fd/{opened[path]}", path, None, _MS_BIND)
             os.close(opened[path])
+
+    for source, (_, target, read_only) in zip(sources, shown, strict=True):
+        _make_place(target, directory=stat.S_ISDIR(os.fstat(source).st_mode))
+        _mount(libc, f"/proc/self/fd/{source}", target, None, _MS_BIND)
+        kept = _MS_BIND | _MS_REMOUNT | _MS_NOSUID | _MS_NODEV | (_MS_RDONLY if read_only else 0)
+        _mount(libc, "none", target, None, kept)
+        os.close(source)
+
+
+def _make_place(target: str, *, directory: bool) -> None:
+    """Something to mount on, where it is not there: in what hides the home, which is this process's own."""
+    if directory:
+        os.makedirs(target, exist_ok=True)
+        return
+    os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH120
+    if not os.path.lexists(target):
+        os.close(os.open(target, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
 
 
 def become(uid: int, libc: Any) -> None:

@@ -10,9 +10,12 @@ from typing import Any
 
 import shoal
 from shoal.core import Sandbox
+from shoal.engine.protocol import Mount
 
 
-def plan(level: Sandbox, uid: int, home: Path, keep: Sequence[Path], *, network: bool = True) -> dict[str, Any]:
+def plan(
+    level: Sandbox, uid: int, home: Path, keep: Sequence[Path], *, network: bool = True, mounts: Sequence[Mount] = ()
+) -> dict[str, Any]:
     """In types that `marshal` takes. `keep` are the directories that the rank has of the home."""
     runtime = [path for path in _runtime() if path.is_dir()]
     private = sorted({str(folder) for path in (home, *runtime) if (folder := _private(path)) is not None})
@@ -29,7 +32,8 @@ def plan(level: Sandbox, uid: int, home: Path, keep: Sequence[Path], *, network:
             ("hide", str(home)),
             *(("show", path) for path in dict.fromkeys(mine)),
         ],
-        "wrapper": wrapper(uid, home, keep, network=network) if level is Sandbox.BUBBLEWRAP else [],
+        "shown": [(str(one.source), str(one.target), one.read_only) for one in mounts],
+        "wrapper": wrapper(uid, home, keep, network=network, mounts=mounts) if level is Sandbox.BUBBLEWRAP else [],
         "module_dir": str(Path(__file__).parent),
     }
 
@@ -38,7 +42,9 @@ _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _DEVICES = "nvidia*"
 
 
-def wrapper(uid: int, home: Path, keep: Sequence[Path], *, network: bool = True) -> list[str]:
+def wrapper(
+    uid: int, home: Path, keep: Sequence[Path], *, network: bool = True, mounts: Sequence[Mount] = ()
+) -> list[str]:
     """The command line of bubblewrap up to what `last.py` is given: the system and the interpreter read-only, the kept
     directories, and nothing else. It runs as root, since the way to the home is closed to the tenant's user, and keeps
     two capabilities until that user is taken on."""
@@ -61,6 +67,8 @@ def wrapper(uid: int, home: Path, keep: Sequence[Path], *, network: bool = True)
     line += [*_way(home), "--tmpfs", str(home)]
     for path in keep:
         line += [*_way(path), "--bind", str(path), str(path)]
+    for one in mounts:
+        line += [*_way(one.target), "--ro-bind" if one.read_only else "--bind", str(one.source), str(one.target)]
     user = ["--reuid", str(uid), "--regid", str(uid), "--clear-groups", "--no-new-privs", "--inh-caps=-all"]
     end = [str(Path(sys.executable).resolve()), "-I", "-S", str(Path(__file__).with_name("last.py"))]
     return [*line, "--", _program("setpriv"), *user, "--", *end]

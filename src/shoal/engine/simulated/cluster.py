@@ -34,7 +34,7 @@ class SimulatedCluster:
     """`behaviour` says for each launched gang what it does. One per simulated world; engines come and go.
 
     With `ahead`, the cluster has a scheduler of its own, first come, first served as far as it fits: it shows all
-    machines as one pool, with so many places beyond what they have (`shoal.engine.pool`).
+    machines as one pool, with `ahead` times their places in addition (`shoal.engine.pool`).
     """
 
     def __init__(

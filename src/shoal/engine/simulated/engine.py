@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from shoal.core import CPU_SLOT, Capability, Device, Node, SystemClock, Unavailable
 from shoal.engine.changes import Changes
 from shoal.engine.present import Present
-from shoal.engine.protocol import EngineOptions, Gang, GangStatus, Inventory, LogChunk, LogTimes
+from shoal.engine.protocol import MOUNTS_CAPABILITY, EngineOptions, Gang, GangStatus, Inventory, LogChunk, LogTimes
 from shoal.engine.simulated.cluster import SimulatedCluster
 from shoal.engine.simulated.gang import Link
 from shoal.engine.simulated.script import Script
@@ -50,6 +50,7 @@ class SimulatedEngine:
     def capabilities(self) -> tuple[Capability, ...]:
         return (
             Capability("gangs", True, "ranks start together or not at all"),
+            Capability(MOUNTS_CAPABILITY, True, "paths are kept, and nobody looks at them"),
             Capability("processes", False, "nothing runs for real", "results are those of the script"),
         )
 
@@ -63,7 +64,8 @@ class SimulatedEngine:
 
     async def join(self, node: Node, closed: str) -> None:
         self._connected()
-        self.cluster.close_node(node.name, closed)
+        if closed:
+            self.cluster.close_node(node.name, closed)
         self.cluster.add_node(node)
 
     async def leave(self, name: str) -> None:
@@ -135,7 +137,7 @@ def simulated_engine(options: EngineOptions) -> SimulatedEngine:
 
 
 def by_last_word(gang: Gang) -> Script:
-    """A run of so many seconds as the last word of the command says, else of one."""
+    """A run of the number of seconds that the last word of the command says, else of one second."""
     try:
         return Script(run_s=max(0.0, float(gang.argv[-1])))
     except ValueError:

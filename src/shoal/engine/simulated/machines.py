@@ -78,7 +78,7 @@ class Machines:
             self._memory_bytes[name] += ranks * gang.memory_bytes
 
     def pick(self, gang: Gang) -> Gang | None:
-        """The gang with machines and devices for its ranks, each on the first open machine with so much free; None
+        """The gang with machines and devices for its ranks, each on the first open machine with room for it; None
         where not all of them fit now."""
         ranks = self._places(gang)
         return None if ranks is None else replace(gang, ranks=ranks)
@@ -103,6 +103,7 @@ class Machines:
         nodes = [node for node in shown.nodes if node.name not in shown.closed]
         if empty:
             nodes = list(self._nodes.values())
+        nodes = [node for node in nodes if gang.affinity.allows(node.labels, node.taints)]
         cores = {node.name: node.cpu_milli - self._cpu_milli[node.name] * (not empty) for node in nodes}
         memory = {node.name: node.memory_bytes - self._memory_bytes[node.name] * (not empty) for node in nodes}
         free = {

@@ -27,7 +27,8 @@ class Script:
     """How a gang runs when nothing disturbs it, and how it takes being stopped.
 
     The ranks get ready `launch_s` after the launch (`launch_error`: they fail to, through `launch_fault`), run for
-    `run_s` (`math.inf`: until stopped) and end with `code`, or by `signal`, or by the memory limit (`oom`).
+    `run_s` (`math.inf`: until stopped) and end with `code`, or by `signal`, or by the memory limit (`oom`), and say
+    that they had `memory_bytes` at most.
 
     A rank with `checkpoint_s` uses the training hooks: asked to stop, or given any notice, it leaves with
     `checkpoint_code` that much later; if it takes too long, SIGTERM comes when most of the grace is over. A rank
@@ -41,6 +42,7 @@ class Script:
     code: int = 0
     signal: int | None = None
     oom: bool = False
+    memory_bytes: int = 0
     launch_s: float = 0.0
     launch_error: str | None = None
     launch_fault: Fault = Fault.USER
@@ -54,8 +56,9 @@ class Script:
     def exit(self) -> Exit:
         """How a rank ends that nothing disturbs."""
         if self.oom:
-            return Exit(signal=signals.SIGKILL, oom=True)
-        return Exit(signal=self.signal) if self.signal is not None else Exit(code=self.code)
+            return Exit(signal=signals.SIGKILL, oom=True, memory_bytes=self.memory_bytes)
+        code = self.code if self.signal is None else None
+        return Exit(code, self.signal, memory_bytes=self.memory_bytes)
 
     @property
     def answers(self) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from shoal.core import Capability, Clock, Fault, Unavailable
 from shoal.engine.batch.cluster import BatchCluster, address_towards
 from shoal.engine.batch.job import BatchJob, NotTaken
-from shoal.engine.pool import Pace
+from shoal.engine.pool import Pace, unfit
 from shoal.engine.protocol import Gang, Inventory, LaunchFailed
 from shoal.engine.slurm import submission
 from shoal.engine.slurm.commands import Commands
@@ -84,7 +84,7 @@ class Cluster(BatchCluster):
         python, alone = os.path.realpath(sys.executable), len(gang.ranks) == 1
         options = submission.arguments(
             gang, self.target, mark=mark, device_types=self.device_types(), pooled=self.pooled,
-            avoid=tuple(sorted(self._blind)),
+            avoid=tuple(sorted({*self._blind, *(unfit(gang, self._machines.nodes) if self.pooled else ())})),
         )  # fmt: skip
         script = submission.script(gang_dir, token, python=python, runner=runner, alone=alone)
         extra = {"SHOAL_SEAL": key} if key else {}

@@ -1,1 +1,1 @@
-"""The commands of `shoal forecast`, found under the entry point group `shoal.commands`."""
+"""The commands of `shoal forecast`."""

@@ -47,7 +47,7 @@ def choices(path: Path, title: str, axis: str, unit: str, rows: Mapping[float, E
 
 
 def survival(path: Path, title: str, points: Sequence[tuple[float, float]]) -> None:
-    """The part that is still there after so many hours."""
+    """The part that is still there, by hours from now."""
     from shoal.base.report import Axis, Figure, Line, Linear, Table, chart_of
 
     x = Axis("hours from now", Linear(0.0, points[-1][0], " h"))

@@ -8,7 +8,7 @@ import json
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import structlog
 from pydantic import BaseModel, ConfigDict, Field
 
-from shoal.admission import Blocker, Explanation, Snapshot
+from shoal.admission import Blocker, Snapshot
 from shoal.base.console.output import duration
-from shoal.base.loops import BackgroundLoop
+from shoal.base.loops import BackgroundLoop, Defects
 from shoal.contract.events import EventKinds
 from shoal.contract.lifecycle import JobState
+from shoal.contract.pages import Column, Figure, Mood, Page, Table, Unit, Value
 from shoal.contract.records import Event, JobRecord, NewEvent
-from shoal.core import Capability, Estimate, Invalid, Reason, ShoalError
-from shoal.extension import Explain, Extension, LiveJob, Section, Server, kind_of
-from shoal.store import Store
+from shoal.core import Capability, Estimate, FinishTimes, Invalid, Reason, Sensors, ShoalError, Speeds
+from shoal.extension import Extension, LiveJob, Section, Server, kind_of
 
 if TYPE_CHECKING:
     from shoal.forecast.features import Features
@@ -90,8 +90,9 @@ class Forecast(Extension):
         self._server = server
         self._new: Callable[[int], _Followed] = lambda number: _Followed(number, Track(), Watch(settings.mean_run))
         self._jobs: dict[str, _Followed] = {}
+        self._defects = Defects(log)
         self._exits_s: deque[float] = deque(maxlen=_MOST_EXITS)
-        self._writer = _Writer()
+        self._writer = _Writer(server)
         self._speeds = None if not settings.speeds else _fitted(Path(settings.speeds).expanduser())
         self._features: OrderedDict[str, Features] = OrderedDict()
 
@@ -101,29 +102,41 @@ class Forecast(Extension):
         return (Capability("forecast", False, "forecast.enabled is false", lost),)
 
     async def open(self) -> None:
-        self._writer.begin(self._server.store)
         snapshot = self._server.snapshot()
         for job_id in (*snapshot.pending.by_id, *snapshot.running):
             if (live := self._server.job(job_id)) is not None:
                 self.moved(live)
 
-    async def close(self) -> None:
-        await self._writer.close()
+    def loops(self) -> Sequence[BackgroundLoop]:
+        return (self._writer,)
 
-    def finish(self, job: LiveJob, progress: Mapping[str, Any]) -> Estimate | None:
+    def answers(self) -> Mapping[type, object]:
+        return {FinishTimes: self, Speeds: self}
+
+    def finish_at(self, job_id: str, progress: Mapping[str, Any]) -> Estimate | None:
         at, step, total = (progress.get(name) for name in ("reported_at", "step", "total"))
-        if at is None or step is None or job.attempt is None:
+        job = self._server.job(job_id)
+        if at is None or step is None or job is None or job.attempt is None:
             return None
         followed = self._jobs.get(job.job.id)
         if followed is None or followed.attempt != job.attempt.number:
             followed = self._jobs[job.job.id] = self._new(job.attempt.number)
         track, watch, followed.total = followed.track, followed.watch, None if total is None else int(total)
         track.observe(at, step, progress.get("checkpoint_at"))
-        sensed = {**progress.get("metrics", {}), **self._beside(job), **self._server.sensed(job)}
+        sensed = {**progress.get("metrics", {}), **self._beside(job), **self._sensed(job_id)}
         if watch.observe(at, step, sensed):
             self._tell(job.job, watch)
         left = None if followed.total is None else track.remaining(followed.total)
         return None if left is None else left.later(track.at + self._exit_s())
+
+    def _sensed(self, job_id: str) -> Mapping[str, float]:
+        found: dict[str, float] = {}
+        for one in self._server.ask_all(Sensors):
+            try:
+                found |= one.sensed(job_id)
+            except Exception as error:  # of another component: its sensor is missing, the forecast goes on
+                self._defects.note("a sensor failed", error, sensor=type(one).__name__)
+        return found
 
     def _exit_s(self) -> float:
         """Seconds from a job's last step to its end, as the jobs before took."""
@@ -142,7 +155,7 @@ class Forecast(Extension):
         if len(self._features) > _MOST_KINDS:
             self._features.popitem(last=False)
 
-    def steps_per_s(self, job: str, kind: str, workers: int) -> Estimate | None:
+    def steps_per_s(self, job: str, kind: str, workers: int = 1) -> Estimate | None:
         """Of single workers only: no model of gangs is kept in the server."""
         found = self._features.get(job)
         if self._speeds is None or found is None or workers != 1:
@@ -172,14 +185,12 @@ class Forecast(Extension):
                 if event.new_state == JobState.SUCCEEDED and track.points[-1][1] == followed.total:
                     self._exits_s.append(max(0.0, event.at - track.at))
 
-    async def explain(self, snapshot: Snapshot, job: LiveJob, usual: Explain) -> Explanation:  # noqa: ARG002
-        told = await usual()
+    async def explain(self, snapshot: Snapshot, job: LiveJob) -> Sequence[Blocker]:  # noqa: ARG002
         if job.job.state is not JobState.RUNNING:
-            return told
+            return ()
         followed = self._jobs.get(job.job.id)
         reasons = (self._finish(job), None if followed is None else _slowdown(followed.watch))
-        more = (Blocker(one.code, False, one) for one in reasons if one is not None)
-        return replace(told, causes=(*told.causes, *more))
+        return tuple(Blocker(one.code, False, one) for one in reasons if one is not None)
 
     def _finish(self, job: LiveJob) -> Reason | None:
         known = job.job.progress.get("finish")
@@ -191,8 +202,30 @@ class Forecast(Extension):
         facts = {"finish_at": known["median"], "finish_low": known["low"], "finish_high": known["high"]}
         return Reason("finish", text, {**facts, "level": known["level"], "source": known["source"]})
 
-    def status(self) -> Mapping[str, Any]:
-        return {"jobs": len(self._jobs)}
+    def page(self, tenant: str | None) -> Page | None:
+        rows: list[list[Value]] = []
+        slow = 0
+        for job_id, followed in self._jobs.items():
+            job = self._server.job(job_id)
+            if job is None or tenant not in (None, job.job.tenant):
+                continue
+            slowdown = followed.watch.slowdown
+            slow += slowdown is not None
+            finish = job.job.progress.get("finish") or {}
+            rows.append(
+                [job.job.name, job.job.tenant, finish.get("low"), finish.get("median"), finish.get("high"),
+                 None if slowdown is None else slowdown.why]
+            )  # fmt: skip
+        columns = [
+            Column(name="job"), Column(name="tenant"), Column(name="earliest", unit=Unit.TIME),
+            Column(name="likely", unit=Unit.TIME), Column(name="latest", unit=Unit.TIME), Column(name="slower because"),
+        ]  # fmt: skip
+        figures = [
+            Figure(name="jobs followed", value=len(rows)),
+            Figure(name="slower than they were", value=slow, mood=Mood.WARNING if slow else Mood.PLAIN),
+        ]
+        table = Table(title="Finish times", columns=columns, rows=rows, empty="no running job reports steps")
+        return Page(title="Forecasts", figures=figures, parts=[table])
 
 
 def _fitted(path: Path) -> StepTime:
@@ -223,12 +256,9 @@ def _slowdown(watch: Watch) -> Reason | None:
 class _Writer(BackgroundLoop):
     """Writes events one after the other; one that cannot be written is a line in the log."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: Server) -> None:
+        self._server = server
         self._events: asyncio.Queue[NewEvent] = asyncio.Queue()
-
-    def begin(self, store: Store) -> None:
-        self._store = store
-        self.open()
 
     def put(self, event: NewEvent) -> None:
         self._events.put_nowait(event)
@@ -237,6 +267,6 @@ class _Writer(BackgroundLoop):
         while True:
             event = await self._events.get()
             try:
-                await self._store.transact(lambda _: True, [event])
+                await self._server.store.transact(lambda _: True, [event])
             except ShoalError as error:
                 log.warning("an event was not written", kind=event.kind, job=event.job_id, error=str(error))

@@ -11,7 +11,7 @@ from shoal.forecast.bottleneck import SENSORS, Slowdown, detect
 
 MOST = 256
 EVERY = 32
-"""The test is run once for so many reports, on at most `MOST` of them."""
+"""The test is run once for each `EVERY` reports, on at most `MOST` of them."""
 
 TOLD_FROM = 1.1
 """Smaller slowdowns are not told."""

@@ -13,9 +13,9 @@ from shoal.host.actuators.prefetch import Prefetchers
 from shoal.host.actuators.quota import Quota
 from shoal.host.actuators.reconcile import InForce, Reconciler
 from shoal.host.actuators.weight import CpuWeight
-from shoal.host.fs import LINUX, Kernel
+from shoal.host.linux.fs import LINUX, Kernel
 from shoal.host.types import Domain
-from shoal.host.write_ahead_log import WriteAheadLog
+from shoal.host.undo.write_ahead_log import WriteAheadLog
 
 __all__ = [
     "ActuatorChain",

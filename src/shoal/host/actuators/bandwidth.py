@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from shoal.core import Capability, ShoalError, Unavailable
 from shoal.host.actuators.base import Unhindered
-from shoal.host.fs import LINUX, Kernel
-from shoal.host.members import Found
-from shoal.host.resctrl import Bandwidth, Cache, Resctrl, Unit, l3_count
+from shoal.host.linux.fs import LINUX, Kernel
+from shoal.host.linux.members import Found
 from shoal.host.types import Control, Group, Setting
-from shoal.host.write_ahead_log import WriteAheadLog
+from shoal.host.undo.resctrl import Bandwidth, Cache, Resctrl, Unit, l3_count
+from shoal.host.undo.write_ahead_log import WriteAheadLog
 
 CACHE_SHARE = 0.3
 """Of the ways of the last-level cache that limited work keeps (Koordinator gives best-effort work as much)."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shoal.core import Capability
-from shoal.host.members import Found
+from shoal.host.linux.members import Found
 from shoal.host.types import Control, Group, Setting
 
 

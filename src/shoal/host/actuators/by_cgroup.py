@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from shoal.core import Capability, ShoalError, Unavailable
-from shoal.host.cgroups import Directories, probing
-from shoal.host.fs import Kernel
-from shoal.host.hierarchies import Hierarchy
-from shoal.host.members import Found
+from shoal.host.linux.fs import Kernel
+from shoal.host.linux.hierarchies import Hierarchy
+from shoal.host.linux.members import Found
 from shoal.host.types import Group
-from shoal.host.write_ahead_log import WriteAheadLog
+from shoal.host.undo.cgroups import Directories, probing
+from shoal.host.undo.write_ahead_log import WriteAheadLog
 
 
 class ByCgroup:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from shoal.core import Capability, ShoalError
 from shoal.host.actuators.base import Actuator
-from shoal.host.members import Found
+from shoal.host.linux.members import Found
 from shoal.host.types import UNLIMITED, Control, Group, Setting
 
 COOL_DOWN_S = 10.0

@@ -9,11 +9,11 @@ from types import MappingProxyType
 
 from shoal.core import Capability
 from shoal.host.actuators.by_cgroup import ByCgroup
-from shoal.host.fs import LINUX, Kernel
-from shoal.host.hierarchies import serving, unified
-from shoal.host.members import Found
+from shoal.host.linux.fs import LINUX, Kernel
+from shoal.host.linux.hierarchies import serving, unified
+from shoal.host.linux.members import Found
 from shoal.host.types import Control, Group, Setting
-from shoal.host.write_ahead_log import WriteAheadLog
+from shoal.host.undo.write_ahead_log import WriteAheadLog
 
 
 class CgroupFreeze(ByCgroup):

@@ -2,7 +2,7 @@
 
 Works for any unmodified program and needs CAP_SYS_NICE only. Unlike a CPU quota at the same bandwidth, which lets a
 neighbour stream for milliseconds on end, it leaves the guaranteed work's slowest steps as they are. See
-`shoal.host.pacer` for how; nothing it sets outlives the guard, so it needs no write-ahead log.
+`shoal.host.linux.pacer` for how; nothing it sets outlives the guard, so it needs no write-ahead log.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.core import Capability, Conflict, Unavailable
-from shoal.host import cpus
-from shoal.host.members import Found
-from shoal.host.native import BUILD_IT, DIRECTORY
-from shoal.host.pacer import BINARY, LOST_NS, START_S, CoreStatistics, Pacer, calibrate, window
+from shoal.host.linux import cpus
+from shoal.host.linux.members import Found
+from shoal.host.linux.native import BUILD_IT, DIRECTORY
+from shoal.host.linux.pacer import BINARY, LOST_NS, START_S, CoreStatistics, Pacer, calibrate, window
 from shoal.host.types import Control, Group, Setting
 
 FAIR_SERVER = 0.05

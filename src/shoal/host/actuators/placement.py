@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Protocol
 
 from shoal.core import Capability, Conflict, ShoalError, Unavailable
-from shoal.host import cpus
-from shoal.host.cgroups import Directories, probing
-from shoal.host.fs import LINUX, Kernel, threads
-from shoal.host.hierarchies import Hierarchy, serving, subtree
-from shoal.host.members import Found
+from shoal.host.linux import cpus
+from shoal.host.linux.fs import LINUX, Kernel, threads
+from shoal.host.linux.hierarchies import Hierarchy, serving, subtree
+from shoal.host.linux.members import Found
 from shoal.host.types import Control, Domain, Group, Setting
-from shoal.host.write_ahead_log import WriteAheadLog
+from shoal.host.undo.cgroups import Directories, probing
+from shoal.host.undo.write_ahead_log import WriteAheadLog
 
 
 class Binding(Protocol):

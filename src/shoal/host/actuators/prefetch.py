@@ -10,12 +10,12 @@ import re
 from dataclasses import dataclass, replace
 
 from shoal.core import Capability, Unavailable
-from shoal.host import cpus
-from shoal.host.fs import LINUX, Kernel
-from shoal.host.members import Found
-from shoal.host.resctrl import online
+from shoal.host.linux import cpus
+from shoal.host.linux.fs import LINUX, Kernel
+from shoal.host.linux.members import Found
 from shoal.host.types import Control, Group, Setting
-from shoal.host.write_ahead_log import WriteAheadLog
+from shoal.host.undo.resctrl import online
+from shoal.host.undo.write_ahead_log import WriteAheadLog
 
 
 @dataclass(frozen=True, slots=True)

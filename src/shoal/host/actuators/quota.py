@@ -10,11 +10,11 @@ from types import MappingProxyType
 from shoal.core import Conflict
 from shoal.host.actuators.base import Unhindered
 from shoal.host.actuators.by_cgroup import ByCgroup
-from shoal.host.fs import LINUX, Kernel
-from shoal.host.hierarchies import serving
-from shoal.host.members import Found
+from shoal.host.linux.fs import LINUX, Kernel
+from shoal.host.linux.hierarchies import serving
+from shoal.host.linux.members import Found
 from shoal.host.types import Control, Group, Setting
-from shoal.host.write_ahead_log import WriteAheadLog
+from shoal.host.undo.write_ahead_log import WriteAheadLog
 
 PERIOD_US = 100_000
 LEAST_QUOTA_US = 1000

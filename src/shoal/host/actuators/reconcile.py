@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from shoal.host.actuators.chain import LIMITING, PLACING, ActuatorChain, Turned
 from shoal.host.actuators.pace import Pace
-from shoal.host.members import NONE_FOUND, Found
+from shoal.host.linux.members import NONE_FOUND, Found
 from shoal.host.types import UNLIMITED, Control, Group, Setting
-from shoal.host.write_ahead_log import WriteAheadLog
+from shoal.host.undo.write_ahead_log import WriteAheadLog
 
 _NOTHING = Turned()
 

@@ -12,11 +12,11 @@ from types import MappingProxyType
 
 from shoal.core import Conflict
 from shoal.host.actuators.by_cgroup import ByCgroup
-from shoal.host.fs import LINUX, Kernel
-from shoal.host.hierarchies import serving
-from shoal.host.members import Found
+from shoal.host.linux.fs import LINUX, Kernel
+from shoal.host.linux.hierarchies import serving
+from shoal.host.linux.members import Found
 from shoal.host.types import Control, Group, Setting
-from shoal.host.write_ahead_log import WriteAheadLog
+from shoal.host.undo.write_ahead_log import WriteAheadLog
 
 _BOUNDS = {1: (1024, 262_144), 2: (100, 10_000)}
 """By version: what a cgroup has by default, and the most that the kernel takes."""

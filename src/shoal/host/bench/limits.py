@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core import Unavailable
-from shoal.host.fs import LINUX
+from shoal.host.linux.fs import LINUX
 
 _START_S, _STOP_S = 30.0, 10.0
 _LAST_WORDS = 500

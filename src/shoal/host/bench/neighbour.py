@@ -16,7 +16,7 @@ from pathlib import Path
 
 from shoal.base.processes import end_with_parent
 from shoal.core import Unavailable
-from shoal.host.native import Memory, MemoryKernel, load
+from shoal.host.linux.native import Memory, MemoryKernel, load
 from shoal.host.types import Missing
 
 MIB = 256

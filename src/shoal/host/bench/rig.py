@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from shoal.core import Unavailable
 from shoal.host.bench.limits import Feed, Limit, prefer
 from shoal.host.bench.neighbour import counter
-from shoal.host.fs import LINUX, family
-from shoal.host.native import MemoryKernel, load
-from shoal.host.topology import decided
+from shoal.host.linux.fs import LINUX, family
+from shoal.host.linux.native import MemoryKernel, load
+from shoal.host.linux.topology import decided
 from shoal.host.types import Missing
 from shoal.ring import ENVIRONMENT, Reader, Unit
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from shoal.host.bench.limits import Limit
 from shoal.host.bench.rig import LEAST_CPU, LEAST_STEPS, MOST_TAKEN, SETTLE_S, Phase, Rig, Window, unlimited
-from shoal.host.native import MemoryKernel
+from shoal.host.linux.native import MemoryKernel
 
 FLOODS = frozenset({MemoryKernel.NT_STORE, MemoryKernel.STORE, MemoryKernel.READ, MemoryKernel.TRIAD})
 STEADY_S, NOW_S, LOOK_EVERY_S = 0.5, 0.1, 0.01
 """Contention is settled when the promise is kept for the first of these on the whole, beginning with the second; looked
-at every so many seconds. The simulator judges alike."""
+at in steps of the third. The simulator judges alike."""
 TOLERANCE = 0.1
 """Of the slowdown that is allowed: 1.055 for 1.05 is still within it, as no controller on noisy readings is exact."""
 DRIFT = 0.05

@@ -1,1 +1,1 @@
-"""The commands of `shoal guard`, found under the entry point group `shoal.commands`."""
+"""The commands of `shoal guard`."""

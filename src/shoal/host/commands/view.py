@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from shoal.host.guard.livebench import Measured
     from shoal.host.guard.loop import Tick
     from shoal.host.guard.replay import Replayed
+    from shoal.host.linux.topology import Topology
     from shoal.host.simulate import Comparison
-    from shoal.host.topology import Topology
     from shoal.host.types import GroupState, Plan, Reading, Setting, Snapshot
 
 _UNKNOWN = "n/a"
@@ -37,7 +37,7 @@ def gigabytes(per_s: float | None) -> str:
 
 def limits(setting: Setting | None) -> str:
     """`6 %, 2 cores`, or `-` if nothing is limited."""
-    from shoal.host import cpus
+    from shoal.host.linux import cpus
 
     if setting is None:
         return "-"
@@ -255,7 +255,7 @@ def warnings(seen: Snapshot, group: str | None = None) -> None:
 
 
 def _more_than_allowed(lost: Reading, one: GroupState) -> float | None:
-    """The part of its time that guaranteed work loses to something else than memory, if it may not lose so much."""
+    """The part of its time that guaranteed work loses to something else than memory, if that is more than allowed."""
     from shoal.host.policy.violation import allowed_loss
 
     value = lost.known()

@@ -35,7 +35,7 @@ from shoal.base.validation import problems
 from shoal.core import Invalid, PriorityClass
 from shoal.host.guard.contradictions import contradictions
 from shoal.host.guard.loop import CHANGES_PER_MINUTE
-from shoal.host.members import Members
+from shoal.host.linux.members import Members
 from shoal.host.policy import make_policy, policy_problems
 from shoal.host.types import TICK_S, Control, Group, Policy
 

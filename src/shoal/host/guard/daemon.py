@@ -18,11 +18,11 @@ from prometheus_client import start_http_server
 
 from shoal.base.files import write_whole
 from shoal.core import Invalid
-from shoal.host.fs import LINUX, start_time
 from shoal.host.guard.config import GuardConfig
 from shoal.host.guard.journal import Head, Journal
 from shoal.host.guard.loop import Applied, Loop, Tick
 from shoal.host.guard.metrics import Metrics
+from shoal.host.linux.fs import LINUX, start_time
 from shoal.host.types import TICK_S, Plan, Snapshot
 
 METRICS_EVERY_S = 1.0
@@ -76,7 +76,7 @@ class GuardDaemon:
         self._server = self._listen(config.metrics.port)
 
     def run(self, *, ticks: int | None = None) -> None:
-        """Until `stop` (from a signal handler or another thread), or for so many ticks."""
+        """Run until `stop` (from a signal handler or another thread), or for `ticks` ticks."""
         due = self._clock()
         done = 0
         while not self._ended.is_set() and (ticks is None or done < ticks):

@@ -27,7 +27,7 @@ def guard_here(
     ticks: int | None = None,
     started: Callable[[GuardDaemon, LiveHost], None] = lambda _guard, _host: None,
 ) -> None:
-    """Run until a signal asks for the end, or for so many `ticks`. The groups follow the `file`. `note` gets what the
+    """Run until a signal asks for the end, or for `ticks` ticks. The groups follow the `file`. `note` gets what the
     guard's owner should know; `started` is called before the first tick."""
     host = LiveHost(config, folder, look_only=dry_run)
     try:

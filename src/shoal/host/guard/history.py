@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core import Invalid, NotFound, Reason
-from shoal.host.fs import LINUX, Kernel, start_time
 from shoal.host.guard.journal import Head, Record, adapter, files_of, last_records, read_journal
+from shoal.host.linux.fs import LINUX, Kernel, start_time
 from shoal.host.policy.model import MEASURING
 from shoal.host.types import UNLIMITED, Setting
 

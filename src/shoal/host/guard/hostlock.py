@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from shoal.core import Conflict
-from shoal.host.fs import LINUX, Kernel, start_time
+from shoal.host.linux.fs import LINUX, Kernel, start_time
 
 VARIABLE = "SHOAL_GUARD_LOCK"
 """Another name for the lock: for tests that run guards side by side."""

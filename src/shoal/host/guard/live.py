@@ -13,23 +13,24 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.core import Capability, LeaseLost, PriorityClass
-from shoal.host import actuators, native, sensors, topology
+from shoal.host import actuators, sensors
 from shoal.host.actuators.pace import Pace
 from shoal.host.actuators.reconcile import Reconciler, place
-from shoal.host.fs import LINUX, Kernel
 from shoal.host.guard.affinity import CpuAffinity
 from shoal.host.guard.config import GroupConfig, GuardConfig
 from shoal.host.guard.hostlock import HostLock
 from shoal.host.guard.loop import Applied
 from shoal.host.guard.reporting import Reporting
-from shoal.host.members import NONE_FOUND, Found, Members, Membership
-from shoal.host.sense import Senses
+from shoal.host.linux import native, topology
+from shoal.host.linux.fs import LINUX, Kernel
+from shoal.host.linux.members import NONE_FOUND, Found, Members, Membership
+from shoal.host.linux.topology import Topology
 from shoal.host.sensors import Work
 from shoal.host.sensors.latency import pinned
-from shoal.host.topology import Topology
+from shoal.host.sensors.senses import Senses
 from shoal.host.types import UNLIMITED, Group, Missing, Plan, Setting, Snapshot
-from shoal.host.watchdog import Watchdog
-from shoal.host.write_ahead_log import WriteAheadLog
+from shoal.host.undo.watchdog import Watchdog
+from shoal.host.undo.write_ahead_log import WriteAheadLog
 
 _RENEW_S = 1.0
 """A fifth of the watchdog's lease."""
@@ -262,7 +263,7 @@ class LiveHost:
 
 class TopologyWatch:
     """Measures a virtual machine's domains anew every few seconds, in a thread: with many CPUs it takes longer than a
-    tick. `measure` is `shoal.host.topology.again`."""
+    tick. `measure` is `shoal.host.linux.topology.again`."""
 
     def __init__(self, known: Topology, measure: Callable[[Topology], Topology] = topology.again) -> None:
         self._known, self._measure = known, measure

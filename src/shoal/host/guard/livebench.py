@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shoal.core import Unavailable
-from shoal.host import topology
 from shoal.host.bench.limits import guarded
 from shoal.host.bench.rig import Phase, Rig
 from shoal.host.bench.trial import against_alone
-from shoal.host.native import MemoryKernel
+from shoal.host.linux import topology
+from shoal.host.linux.native import MemoryKernel
 
 _SETTLE_S, _QUIET_S = 1.0, 0.6
 

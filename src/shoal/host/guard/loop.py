@@ -13,7 +13,7 @@ from shoal.core import LeaseLost, PriorityClass, Reason
 from shoal.host.types import TICK_S, UNLIMITED, DomainState, GroupState, Plan, Policy, Reading, Setting, Snapshot
 
 POLICY_FAULTS = 20
-"""After so many failures in a row the policy starts anew, and limits are lifted."""
+"""The number of failures in a row after which the policy starts anew, and limits are lifted."""
 CHANGES_PER_MINUTE = 240
 _MINUTE_S = 60.0
 

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from shoal.host.fs import LINUX
 from shoal.host.guard.config import GroupConfig, ReportsConfig
-from shoal.host.members import NONE_FOUND, Found, Process
+from shoal.host.linux.fs import LINUX
+from shoal.host.linux.members import NONE_FOUND, Found, Process
 from shoal.host.sensors.reports import ReportLines, Work, gateway_work
 
 ASK_EVERY_S = 0.5

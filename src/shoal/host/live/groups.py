@@ -13,7 +13,6 @@ from typing import Any
 
 from shoal.contract.gangs import RUN, gang_name
 from shoal.contract.lifecycle import JobState
-from shoal.contract.records import JobRecord
 from shoal.core import PriorityClass
 from shoal.extension import LiveJob
 
@@ -23,7 +22,7 @@ _WEIGHTS = (1e-3, 1e3)
 _RUNNING = (JobState.RUNNING, JobState.CHECKPOINTING)
 
 
-Telemetry = Callable[[JobRecord], Mapping[str, Any] | None]
+ReadTelemetry = Callable[[str], Mapping[str, Any] | None]
 """Where the speed of a job can be read, if another source knows better than its own reports."""
 
 
@@ -31,7 +30,7 @@ def groups(
     active: Iterable[LiveJob],
     weights: Mapping[str, float],
     gangs: Path,
-    telemetry: Telemetry,
+    telemetry: ReadTelemetry,
     *,
     max_slowdown: float,
 ) -> list[dict[str, Any]]:
@@ -71,10 +70,10 @@ def _pids(live: LiveJob) -> list[int]:
     return [rank["pid"] for rank in live.attempt.ranks if rank.get("pid") and rank.get("ended_at") is None]
 
 
-def _told(live: LiveJob, gangs: Path, telemetry: Telemetry) -> dict[str, Any]:
+def _told(live: LiveJob, gangs: Path, telemetry: ReadTelemetry) -> dict[str, Any]:
     """Where its steps are told: a job's by rings in its ranks' directories, or by what rank 0 reports; a service's by
     the server of it."""
-    known = telemetry(live.job)
+    known = telemetry(live.job.id)
     if known is not None:
         return {"reports": dict(known)}
     if live.attempt is None or live.job.owner_id is not None:

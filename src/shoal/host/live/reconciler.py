@@ -11,7 +11,7 @@ import structlog
 
 from shoal.base.loops import BackgroundLoop, Defects
 from shoal.contract.records import Event
-from shoal.core import Capability, ShoalError
+from shoal.core import Capability, ShoalError, Telemetry, first
 from shoal.extension import Server
 from shoal.host.live.groups import groups
 from shoal.host.live.process import JOURNAL_FILE, GuardProcess
@@ -54,7 +54,7 @@ class GuardReconciler(BackgroundLoop):
             self._server.active_jobs(),
             {name: tenant.weight for name, tenant in self._server.tenants().items()},
             self._server.home / "gangs",
-            self._server.telemetry,
+            lambda job_id: first(self._server.ask_all(Telemetry), lambda one: one.telemetry(job_id)),
             max_slowdown=self._settings.max_slowdown,
         )
 

@@ -31,6 +31,11 @@ class Sensed:
         self.wanted = True
         return self._known.get(group, {})
 
+    def all(self) -> Mapping[str, Mapping[str, float]]:
+        """What is known of each group, which is read again after this."""
+        self.wanted = True
+        return self._known
+
     def look(self) -> None:
         """Read the last tick."""
         from shoal.host.guard.journal import last_records

@@ -16,8 +16,7 @@ from shoal.host.policy.core_throttle import CoreThrottle
 from shoal.host.policy.exclusive import ExclusiveCpus
 from shoal.host.policy.kelp import Kelp
 from shoal.host.policy.model import Model
-from shoal.host.policy.none import NoPolicy
-from shoal.host.policy.static import Static
+from shoal.host.policy.static import NoPolicy, Static
 from shoal.host.policy.subdomain import Subdomain
 from shoal.host.types import Policy
 

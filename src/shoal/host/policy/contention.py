@@ -25,8 +25,8 @@ TOLD = 0.8
 _NOISE_VARIANCE, _DRIFT = 0.1, 0.03
 """Of the violation of one tick; and what of a sensitivity may change in it."""
 _JUMP, _BEYOND = 2.0, 4.0
-"""An observation so many times what was predicted, off by so many times the usual error, and above what is allowed, is
-believed at once."""
+"""An observation is believed at once if it is more than `_JUMP` times what was predicted, off by more than `_BEYOND`
+times the usual error, and above what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from shoal.host.types import Control, GroupState, Snapshot
 
 COOL_DOWN_S = 1.0
 _FREEZE_EVERY = 20
-"""A frozen group runs in one of so many ticks at least, so that its recovery can be seen."""
+"""A frozen group runs in at least one of this number of ticks, so that its recovery can be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def older(escalation: Escalation) -> Escalation:
 
 
 def holds(escalation: Escalation, state: GroupState) -> bool:
-    """Whether the group is held at this tick. It is let go for one tick in so many that it keeps `min_share`."""
+    """Whether the group is held at this tick. It is let go for one tick of each period, to keep its `min_share`."""
     if not escalation.frozen:
         return False
     period = min(_FREEZE_EVERY, int(1 / state.group.min_share)) if state.group.min_share > 0 else _FREEZE_EVERY

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.core import PriorityClass, Reason
-from shoal.host import cpus
+from shoal.host.linux import cpus
 from shoal.host.types import UNLIMITED, Control, Domain, Plan, Policy, Snapshot
 
 CPUs = frozenset[int]

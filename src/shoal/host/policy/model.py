@@ -36,15 +36,15 @@ _CALM_TICK_S = 2 * TICK_S
 """While all best-effort work is in memory domains of its own, unlimited, and guaranteed work is as fast as promised:
 each tick takes a millisecond of theirs."""
 _EASY, _LEAST_PREDICTED, _EASY_TICKS = 0.3, 0.5, 4
-"""When violation is below this part of what was predicted, and that was worth it, for so many ticks, limited groups are
-tried again: they may have become harmless."""
+"""When violation is below the part `_EASY` of what was predicted, and that was at least `_LEAST_PREDICTED`, for
+`_EASY_TICKS` ticks, limited groups are tried again: they may have become harmless."""
 _SLOW_TICKS = 5
 """Non-interfering groups are tried again when violation was above what is allowed for so long."""
 _PRESUMED_TICKS = 10
-"""After so many, those in the same memory domain are blamed like others: each may cause too little to be found
-interfering."""
+"""After this number of such ticks, those in the same memory domain are blamed like others: each may cause too little to
+be found interfering."""
 _CLEAR = 5.0
-"""Groups that cost so much are not let go together, and a single one needs no probe: it floods."""
+"""Groups that cost this or more are not let go together, and a single one needs no probe: it floods."""
 _BEARABLE = 2.0
 """The violation at which a group that is known to cost much is tried."""
 

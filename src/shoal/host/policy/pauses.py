@@ -29,7 +29,7 @@ and a probe is too short for that."""
 LOOK_SHARE = 0.1
 """Of groups of which nothing is known, together: one that floods shows at this share already, and costs little."""
 _AT_ONCE = 4
-"""So many probes in a row at most: meanwhile all others stand still."""
+"""The maximum number of probes in a row: meanwhile all others stand still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def next_pause(
 
 
 def next_probe(pause: Pause, snapshot: Snapshot, probe: Collection[str], share: float) -> Pause:
-    """These go on alone; with none, or after so many probes in a row, the pause is over."""
+    """These go on alone; with none, or after `_AT_ONCE` probes in a row, the pause is over."""
     in_a_row = pause.probes if pause.groups or pause.probe else 0
     if not probe or in_a_row >= _AT_ONCE:
         return replace(pause, groups=(), probe=())

@@ -10,7 +10,8 @@ from shoal.host.policy.subdomain import outside
 from shoal.host.types import Control, GroupState, Snapshot
 
 _WORTH = 1.2
-"""Moving a group costs it its caches and nearness to its memory: it must keep so much more there."""
+"""Moving a group costs it its caches and nearness to its memory: there it must keep at least this multiple of its
+share."""
 _RETURN_S = 30.0
 
 

@@ -1,12 +1,31 @@
-"""`static`: the same share for every best-effort group, always. It protects, and pays for it when nothing contends."""
+"""Policies that remember nothing.
+
+`none` limits no group: what every other policy is compared with. `static` gives every best-effort group the same share,
+always: it protects, and pays for it when nothing contends.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from shoal.core import Invalid, PriorityClass, Reason
-from shoal.host.policy.none import Nothing
 from shoal.host.types import Plan, Setting, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """The state of a policy that remembers nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoPolicy:
+    name: str = "none"
+
+    def start(self) -> Nothing:
+        return Nothing()
+
+    def step(self, snapshot: Snapshot, state: Nothing) -> tuple[Plan, Nothing]:  # noqa: ARG002
+        return Plan({}, {"": Reason("no-policy", "no group is limited, whatever happens")}), state
 
 
 @dataclass(frozen=True, slots=True)

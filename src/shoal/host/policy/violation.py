@@ -14,7 +14,8 @@ from shoal.core import PriorityClass
 from shoal.host.types import IDLE_CPUS, DomainState, GroupState, Missing, Snapshot, idle_below
 
 HOLD_TICKS = 20
-"""So many ticks without an answer about a guaranteed group limits are held; then it is protected blindly no more."""
+"""The number of ticks without an answer about a guaranteed group for which limits are held; then it is no
+longer protected blindly."""
 BANDWIDTH_MARK = 0.75
 """Of a domain's capacity: where queues at memory begin to grow, when nothing better than bandwidth is known."""
 _NOW_S = 0.03

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from shoal.host.fs import LINUX, Kernel
+from shoal.host.linux.fs import LINUX, Kernel
 from shoal.host.sensors.base import Key, Quantity, Readings, Scope, Sensor, Thrifty
 from shoal.host.sensors.clock import CpuClocks
 from shoal.host.sensors.latency import MemoryLatency, pinned
@@ -16,7 +16,7 @@ from shoal.host.sensors.schedstat import SchedulerStatistics
 from shoal.host.sensors.steps import StepTimes
 from shoal.host.sensors.uncore import UncoreCounters
 from shoal.host.types import Domain
-from shoal.host.write_ahead_log import WriteAheadLog
+from shoal.host.undo.write_ahead_log import WriteAheadLog
 
 __all__ = [
     "CpuClocks", "Key", "MemoryLatency", "Quantity", "Readings", "ReportedWork",

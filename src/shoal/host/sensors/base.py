@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from shoal.core import Capability
-from shoal.host.members import Found
+from shoal.host.linux.members import Found
 from shoal.host.types import Missing, Reading
 
 

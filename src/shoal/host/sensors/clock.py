@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shoal.core import Capability
-from shoal.host.fs import LINUX, Kernel
-from shoal.host.members import Found, Process
+from shoal.host.linux.fs import LINUX, Kernel
+from shoal.host.linux.members import Found, Process
 from shoal.host.sensors.base import FIRST, Key, Quantity, Readings, Scope
 from shoal.host.types import Reading
 

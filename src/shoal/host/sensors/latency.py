@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from shoal.core import Capability
-from shoal.host.fs import LINUX, Kernel
-from shoal.host.members import Found
+from shoal.host.linux.fs import LINUX, Kernel
+from shoal.host.linux.members import Found
 from shoal.host.sensors.base import Key, Quantity, Readings, Scope, missing
 from shoal.host.types import Domain, Reading
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.core import Capability
-from shoal.host.members import Found
+from shoal.host.linux.members import Found
 from shoal.host.sensors.base import FIRST, Key, Quantity, Readings, Scope, missing
 from shoal.host.types import Reading
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shoal.core import Capability, ShoalError
-from shoal.host.cgroups import own_name
-from shoal.host.fs import LINUX, Kernel
-from shoal.host.members import Found
-from shoal.host.resctrl import Resctrl, l3_of
+from shoal.host.linux.fs import LINUX, Kernel
+from shoal.host.linux.members import Found
 from shoal.host.sensors.base import FIRST, Key, Quantity, Rates, Readings, Scope, missing
 from shoal.host.types import Domain, Missing, Reading
-from shoal.host.write_ahead_log import WriteAheadLog
+from shoal.host.undo.cgroups import own_name
+from shoal.host.undo.resctrl import Resctrl, l3_of
+from shoal.host.undo.write_ahead_log import WriteAheadLog
 
 _TOTAL = "mbm_total_bytes"
 _COSTS = "who takes how much memory bandwidth is not known; the latency probe stands in for how contended memory is"

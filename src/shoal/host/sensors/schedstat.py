@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from shoal.core import Capability
-from shoal.host.fs import LINUX, Kernel, threads
-from shoal.host.hierarchies import Hierarchy, serving, unified
-from shoal.host.members import Found, Process
+from shoal.host.linux.fs import LINUX, Kernel, threads
+from shoal.host.linux.hierarchies import Hierarchy, serving, unified
+from shoal.host.linux.members import Found, Process
 from shoal.host.sensors.base import FIRST, Key, Quantity, Rates, Readings, Scope, missing
 from shoal.host.types import Reading
 

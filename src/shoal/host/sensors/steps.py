@@ -11,7 +11,7 @@ from operator import sub
 from pathlib import Path
 
 from shoal.core import Capability
-from shoal.host.members import Found
+from shoal.host.linux.members import Found
 from shoal.host.sensors.base import Key, Quantity, Readings, Scope, missing
 from shoal.host.types import Reading
 from shoal.ring import Columns, Reader, Totals
@@ -19,7 +19,7 @@ from shoal.ring import Columns, Reader, Totals
 TAIL_UNITS = 512
 """Units of work that the tail is taken over: fewer would have no 99th percentile."""
 TAIL_EVERY_S = 1.0
-"""Nothing is decided by the tail, and to look at so many units one by one costs more than all else here."""
+"""No decision uses the tail, and to look at `TAIL_UNITS` units one by one costs more than all else here."""
 _LOOK_EVERY_S = 1.0
 _OF_FRESH = (Quantity.STEP, Quantity.RATE)
 

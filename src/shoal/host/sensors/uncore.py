@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from shoal.core import Capability
-from shoal.host import perf
-from shoal.host.fs import LINUX, Kernel
-from shoal.host.members import Found
-from shoal.host.perf import CounterGroup, Counts, Event, Pmu
+from shoal.host.linux import perf
+from shoal.host.linux.fs import LINUX, Kernel
+from shoal.host.linux.members import Found
+from shoal.host.linux.perf import CounterGroup, Counts, Event, Pmu
 from shoal.host.sensors.base import FIRST, Key, Quantity, Readings, Scope, missing
 from shoal.host.types import Missing, Reading
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from shoal.base.statistics import weighted_quantile
 from shoal.core import PriorityClass
+from shoal.host.sensors.undisturbed import Undisturbed
 from shoal.host.simulate.physics import LEAK, Flow, Moment, latency_ns, moments, saturation, slowdown
 from shoal.host.simulate.workloads import BEST_EFFORT, GUARANTEED, Mechanism, Placed, Scenario
 from shoal.host.types import UNLIMITED, DomainState, GroupState, Missing, Reading, Setting, Snapshot
-from shoal.host.undisturbed import Undisturbed
 
 _ABSENT = Reading(Missing("this simulated host has no such sensor"))
 _BLIND = Reading(Missing("no sensor answers at this moment of the simulation"))

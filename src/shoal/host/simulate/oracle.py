@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from shoal.core import Reason
-from shoal.host.policy.none import Nothing
+from shoal.host.policy.static import Nothing
 from shoal.host.simulate.outcome import Outcome
 from shoal.host.simulate.run import simulate
 from shoal.host.simulate.workloads import Placed, Scenario

@@ -72,7 +72,7 @@ BEST_EFFORT: Mapping[str, BestEffort] = MappingProxyType({
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Work on a host: of a kind, as a group, on so many cores of a domain. `on_s` and `off_s` are its phases (always on
+    """Work on a host: of a kind, as a group, on `cores` cores of a domain. `on_s` and `off_s` are its phases (always on
     if `off_s` is 0), the first beginning at `from_s`; it ends at `until_s`."""
 
     group: Group

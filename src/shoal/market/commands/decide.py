@@ -21,7 +21,7 @@ from shoal.market.commands.output import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from shoal.market.policy.beliefs import Rates
+    from shoal.market.policy.fallback import Choice
     from shoal.market.policy.view import View
     from shoal.market.ticks import Market
 
@@ -39,8 +39,12 @@ DataOption = Annotated[float, typer.Option("--data-gb", min=0, help="Read at eac
 StateOption = Annotated[float, typer.Option("--state-gb", min=0, help="Read at each launch.", rich_help_panel=_JOB)]
 HomeOption = Annotated[str, typer.Option("--data-home", help="The region of data and state.", rich_help_panel=_JOB)]
 DemandOption = Annotated[
-    float, typer.Option("--on-demand", min=0, help="Dollars an hour on demand.", rich_help_panel=_PRICES)
-]
+    float | None,
+    typer.Option(
+        "--on-demand", min=0, help="Dollars an hour of each accelerator, where the history has no price on demand.",
+        rich_help_panel=_PRICES,
+    ),
+]  # fmt: skip
 SpotOption = Annotated[
     float | None, typer.Option("--spot-price", min=0, help="For traces without prices.", rich_help_panel=_PRICES)
 ]
@@ -51,8 +55,12 @@ RetriesOption = Annotated[
     int, typer.Option("--retries", min=0, help="Of failed launches on demand in a row.", rich_help_panel=_PRICES)
 ]
 SpeedsOption = Annotated[
-    Path | None, typer.Option("--speeds", help="JSON: speed by accelerator, 1 unless given.", rich_help_panel=_JOB)
-]
+    Path | None,
+    typer.Option(
+        "--speeds", help='JSON: speed of an instance by accelerator and number, {"v100": 1, "v100:8": 7}.',
+        rich_help_panel=_JOB,
+    ),
+]  # fmt: skip
 TickOption = Annotated[float, typer.Option("--tick", min=1, help="Seconds between decisions.")]
 StartOption = Annotated[float, typer.Option("--start", min=0, help="Hours after the history begins.")]
 LearnOption = Annotated[
@@ -69,7 +77,7 @@ def register(app: typer.Typer) -> None:
 
 def simulate(
     context: CommandContext, history: HistoryArgument, work: WorkOption, deadline: DeadlineOption,
-    on_demand: DemandOption, spot_price: SpotOption = None, policy: PolicyOption = "markov",
+    on_demand: DemandOption = None, spot_price: SpotOption = None, policy: PolicyOption = "markov",
     start: StartOption = 0.0, learn: LearnOption = None, launch: LaunchOption = 600.0,
     lost: LostOption = 0.0, nodes: NodesOption = 1, data_gb: DataOption = 0.0,
     state_gb: StateOption = 0.0, data_home: HomeOption = "", tick: TickOption = 600.0,
@@ -84,12 +92,12 @@ def simulate(
     from shoal.market.tables import storage_usd
 
     given = locals()
-    market, prior = _market(context, given), _prior(context, given)
+    market, past = _market(context, given), _past(context, given)
     _check_possible(market, given)
     if not math.isfinite(start):
         raise Invalid(f"{start:g} h after the beginning is no time", where="--start", hint="a number of hours is meant")
     window = market.window(int(start * 3600 / tick))
-    outcome, best = run(window, policy_named(policy, prior)), optimum(window)
+    outcome, best = run(window, policy_named(policy, window, past)), optimum(window)
     if plot is not None:
         plot.write_text(track(window, outcome, policy), encoding="utf-8")
     row = {
@@ -109,7 +117,7 @@ def simulate(
 
 
 def compare(
-    context: CommandContext, history: HistoryArgument, work: WorkOption, on_demand: DemandOption,
+    context: CommandContext, history: HistoryArgument, work: WorkOption, on_demand: DemandOption = None,
     deadlines: Annotated[str, typer.Option("--deadlines", help="Deadlines over work, separated by commas.")] = "1.3",
     spot_price: SpotOption = None,
     policies: Annotated[str, typer.Option("--policy", "-p", help="Several, separated by commas.")] = (
@@ -131,10 +139,10 @@ def compare(
         factors = [float(one) for one in deadlines.split(",")]
     except ValueError as error:
         raise Invalid("numbers separated by commas are meant", where="--deadlines") from error
-    prior, rows = _prior(context, given), []
+    past, rows = _past(context, given), []
     for factor in factors:
         market = _market(context, {**given, "deadline": work * factor})
-        runs = run(market, names, starts_of(market, starts, seed), prior)
+        runs = run(market, names, starts_of(market, starts, seed), past)
         if not runs:
             raise Invalid(f"no schedule ends {work:g} h of work within {work * factor:g} h")
         rows += [{"deadline": factor, **asdict(one)} for one in compared(runs, names)]
@@ -149,81 +157,83 @@ def compare(
 
 def plan(
     context: CommandContext, history: HistoryArgument, work: WorkOption, deadline: DeadlineOption,
-    on_demand: DemandOption, spot_price: SpotOption = None, learn: LearnOption = None, launch: LaunchOption = 600.0,
-    lost: LostOption = 0.0, nodes: NodesOption = 1, data_gb: DataOption = 0.0, state_gb: StateOption = 0.0,
-    data_home: HomeOption = "", tick: TickOption = 600.0, accelerator: AcceleratorOption = None,
-    region: RegionOption = None, speeds: SpeedsOption = None, refused: RefusedOption = 0.0,
-    retries: RetriesOption = 0,
+    on_demand: DemandOption = None, spot_price: SpotOption = None, learn: LearnOption = None,
+    launch: LaunchOption = 600.0, lost: LostOption = 0.0, nodes: NodesOption = 1, data_gb: DataOption = 0.0,
+    state_gb: StateOption = 0.0, data_home: HomeOption = "", tick: TickOption = 600.0,
+    accelerator: AcceleratorOption = None, region: RegionOption = None, speeds: SpeedsOption = None,
+    refused: RefusedOption = 0.0, retries: RetriesOption = 0,
     replays: Annotated[int, typer.Option("--replays", min=1, help="Starts in the history to try the plan from.")] = 20,
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
 ) -> None:  # fmt: skip
     """What to rent first after the end of the history, what the job is expected to cost, and what it would have cost
     from starts in that history."""
+    from shoal.market.policy.fallback import choose
+
     given = locals()
     market = _market(context, given)
     _check_possible(market, given)
-    row = {**_decided(_now(market), _prior(context, given), 1.0), "replayed": _replayed(context, market, given)}
+    past = _past(context, given)
+    choice = choose(market, [market, *past], seed=seed)
+    row = {**_decided(_now(market), choice, past, 1.0), "replayed": _replayed(market, choice, past, given)}
     context.show(row, lambda: _planned(row))
 
 
 def explain(
     context: CommandContext, history: HistoryArgument, work: WorkOption, deadline: DeadlineOption,
-    on_demand: DemandOption, spot_price: SpotOption = None, learn: LearnOption = None, launch: LaunchOption = 600.0,
-    lost: LostOption = 0.0, nodes: NodesOption = 1, data_gb: DataOption = 0.0, state_gb: StateOption = 0.0,
-    data_home: HomeOption = "", tick: TickOption = 600.0, accelerator: AcceleratorOption = None,
-    region: RegionOption = None, speeds: SpeedsOption = None, retries: RetriesOption = 0,
+    on_demand: DemandOption = None, spot_price: SpotOption = None, learn: LearnOption = None,
+    launch: LaunchOption = 600.0, lost: LostOption = 0.0, nodes: NodesOption = 1, data_gb: DataOption = 0.0,
+    state_gb: StateOption = 0.0, data_home: HomeOption = "", tick: TickOption = 600.0,
+    accelerator: AcceleratorOption = None, region: RegionOption = None, speeds: SpeedsOption = None,
+    retries: RetriesOption = 0,
 ) -> None:  # fmt: skip
     """Why this offer and why now, and what would be decided if its price rose."""
+    from shoal.market.policy.fallback import choose
+
     given = locals()
     market = _market(context, given)
     _check_possible(market, given)
-    view, prior = _now(market), _prior(context, given)
-    rows = [_decided(view, prior, factor) for factor in (1.0, 1.2, 1.5, 2.0)]
+    view, past = _now(market), _past(context, given)
+    choice = choose(market, [market, *past])
+    rows = [_decided(view, choice, past, factor) for factor in (1.0, 1.2, 1.5, 2.0)]
     context.show(rows, lambda: table(rows, {"price": "PRICE X", "offer": "RENT", "text": "WHY"}))
 
 
-def _decided(view: View, prior: Rates | None, factor: float) -> dict[str, Any]:
-    from shoal.market.policy.markov import Markov
+def _decided(view: View, choice: Choice, past: list[Market], factor: float) -> dict[str, Any]:
+    from shoal.market.policy.markov import prior_of
     from shoal.market.policy.view import dearer, safe
 
     changed = dearer(view, factor) if factor != 1.0 else view
-    decision = safe(changed, Markov(prior).decide(changed))
+    decision = safe(changed, choice.policy(prior_of(past)).decide(changed))
     name = None if decision.offer is None else view.market.offers[decision.offer].name
     return {"price": factor, "offer": name, **decision.reason.as_json()}
 
 
-def _replayed(context: CommandContext, market: Market, given: dict[str, Any]) -> dict[str, Any] | None:
+def _replayed(market: Market, choice: Choice, past: list[Market], given: dict[str, Any]) -> dict[str, Any] | None:
     """The same job, from starts drawn from the history; None where the history is shorter than the deadline."""
     import numpy as np
 
     from shoal.market.compare import starts_of
-    from shoal.market.policy.markov import Markov, prior_of
+    from shoal.market.policy.fallback import around
+    from shoal.market.policy.markov import prior_of, steady
     from shoal.market.simulate import simulate as run
 
     if market.deadline > len(market.up):
         return None
-    others, found = _prior(context, given), []
+    others, found = prior_of(past), []
     number = max(1, min(given["replays"], _REPLAYED_TICKS // market.deadline))
     again = max(48, market.deadline // 3)
     for at in starts_of(market, number, given["seed"]):
-        known = prior_of(_around(market, at))
-        found.append(run(market.window(at), Markov(known if others is None else known + others, again=again)))
+        known = around(market, at, market.deadline) + others
+        found.append(run(market.window(at), choice.policy(known, again=again)))
     low, middle, high = (float(one) for one in np.quantile([one.usd for one in found], (0.1, 0.5, 0.9)))
-    ticks = market.needed(market.work, None, 0)
+    demand = steady(_now(market))
+    ticks = market.launch + math.ceil(market.work / float(market.speed[demand]) - 1e-9)
     return {
-        "starts": len(found), "usd": {"p10": low, "p50": middle, "p90": high},
+        "policy": choice.name, "starts": len(found), "usd": {"p10": low, "p50": middle, "p90": high},
         "met": sum(one.met for one in found), "launches": float(np.mean([one.launches for one in found])),
         "preemptions": float(np.mean([one.preemptions for one in found])),
-        "all_on_demand_usd": ticks * float(market.usd[-1, market.fallback]),
+        "all_on_demand_usd": ticks * float(market.usd[-1, demand]),
     }  # fmt: skip
-
-
-def _around(market: Market, at: int) -> list[Market]:
-    """The history before and after a replay: a plan must not learn from the future that it is tried on."""
-    from dataclasses import replace
-
-    parts = (slice(0, at), slice(at + market.deadline, None))
-    return [replace(market, usd=market.usd[part], up=market.up[part], refused=None) for part in parts]
 
 
 def _planned(row: dict[str, Any]) -> None:
@@ -251,22 +261,29 @@ def _now(market: Market) -> View:
 
 
 def _market(context: CommandContext, given: dict[str, Any]) -> Market:
-    from shoal.market.ticks import Job, cut
+    from shoal.market.ticks import Job, cut, shape
 
     found = read_history(context, given["history"], given["accelerator"], given["region"])
     job = Job(
         given["work"] * 3600, given["deadline"] * 3600, given["launch"], given["lost"], given["nodes"],
         given["state_gb"], given["data_gb"], given["data_home"],
     )  # fmt: skip
-    speeds = given["speeds"]
+    speeds = {} if given["speeds"] is None else read_speeds(given["speeds"])
     for offer, track in found.tracks.items():
         had = track.availability
         if had is not None and int(had.counts.max()) < job.nodes and not context.json:
             context.note(f"note: {offer.name} never had {job.nodes} at once: it serves no gang of this size")
     market = cut(
         found, job, tick_s=given["tick"], on_demand_usd=given["on_demand"], spot_usd=given["spot_price"],
-        speeds=None if speeds is None else read_speeds(speeds),
+        speeds=speeds,
     )  # fmt: skip
+    shapes = sorted({shape(offer) for offer in market.offers})
+    alike = [one for one in shapes if one not in speeds]
+    if len(shapes) > 1 and alike and not context.json:
+        context.note(f"note: speeds of {', '.join(alike)} are not given: those of one kind, or 1")
+    kinds = {offer.accelerator for offer in market.offers}
+    if (unused := sorted(speeds.keys() - kinds - set(shapes))) and not context.json:
+        context.note(f"note: no offer has {', '.join(unused)}, of which --speeds has a speed")
     refused, retries = given.get("refused", 0.0), given["retries"]
     if not refused and not retries:
         return market
@@ -284,12 +301,11 @@ def _check_possible(market: Market, given: dict[str, Any]) -> None:
         )  # fmt: skip
 
 
-def _prior(context: CommandContext, given: dict[str, Any]) -> Rates | None:
-    from shoal.market.policy.markov import prior_of
-
+def _past(context: CommandContext, given: dict[str, Any]) -> list[Market]:
+    """The same job on the histories to learn from."""
     if not given["learn"]:
-        return None
-    return prior_of([_market(context, {"deadline": given["work"], **given, "history": given["learn"], "region": None})])
+        return []
+    return [_market(context, {"deadline": given["work"], **given, "history": given["learn"], "region": None})]
 
 
 def _outcome(row: dict[str, Any]) -> None:

@@ -45,7 +45,7 @@ def offers(
         if track.prices is not None and len(track.prices.usd):
             usd = float(track.prices.usd[-1])
             rows.append({**offer.as_json(), "usd_per_hour": usd, "usd_per_accelerator_hour": usd / offer.accelerators,
-                         "since": moment(track.prices.at_s[-1])})  # fmt: skip
+                         "since": moment(track.prices.at_s[-1]) if track.prices.at_s[-1] else None})  # fmt: skip
     if not rows:
         raise Invalid("the history has no prices", hint="traces of availability alone are for `shoal market compare`")
     rows.sort(key=lambda row: (row["usd_per_accelerator_hour"], row["offer"]))

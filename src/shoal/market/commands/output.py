@@ -49,13 +49,14 @@ def read_speeds(path: Path) -> dict[str, float]:
 
 
 def read_steps(path: Path) -> dict[str, dict[str, float]]:
-    """Steps per second by accelerator and model, with those of `v100`. Raises Invalid for other contents."""
+    """Steps per second by accelerator and model, with those of `v100`. Of a model that is measured beside others, as in
+    Gavel's tables, the speed alone counts (`null`). Raises Invalid for other contents."""
     from shoal.market.feeds import text_of
 
     hint = '{"v100": {"MODEL": STEPS_PER_S, ...}, "p100": {...}, "k80": {...}} with the same models'
     try:
         told = json.loads(text_of(path))
-        found = {kind: {model: float(one) for model, one in told[kind].items()} for kind in ("v100", "p100", "k80")}
+        found = {kind: {model: _alone(one) for model, one in told[kind].items()} for kind in ("v100", "p100", "k80")}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Invalid("is no JSON of steps per second by accelerator and model", where=str(path), hint=hint) from None
     models = found["v100"].keys()
@@ -64,6 +65,10 @@ def read_steps(path: Path) -> dict[str, dict[str, float]]:
     if not all(0 < speed < math.inf for one in found.values() for speed in one.values()):
         raise Invalid("has a speed that is no positive number", where=str(path), hint=hint)
     return found
+
+
+def _alone(steps_per_s: Any) -> float:
+    return float(steps_per_s["null"] if isinstance(steps_per_s, dict) else steps_per_s)
 
 
 def moment(at_s: float) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from shoal.contract.models import View
+from shoal.contract.view import View
 from shoal.core import NotFound, Unavailable
 from shoal.extension.describe import fails, shows
 from shoal.extension.web import TenantQuery, Who, answer, extension_of, filter_of

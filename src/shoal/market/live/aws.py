@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from shoal.base import extras
 from shoal.core import Clock, Unavailable
 from shoal.market.history import Offer
 from shoal.market.live.provider import Instance, Listing, NotAvailable, Notice, Order, Quote
@@ -222,7 +223,7 @@ def _client(settings: AwsSection) -> Any:
         import boto3
         from botocore.config import Config
     except ImportError as error:
-        raise Unavailable("the provider aws needs boto3", hint="pip install 'shoal[aws]'") from error
+        raise Unavailable("the provider aws needs boto3", hint=extras.install("aws")) from error
     # Launches are repeated by the market, which looks first whether there is one.
     limits = Config(connect_timeout=10, read_timeout=30, retries={"total_max_attempts": 2, "mode": "standard"})
     return boto3.client("ec2", region_name=settings.region, endpoint_url=settings.endpoint or None, config=limits)

@@ -13,7 +13,7 @@ from shoal.market.history import Offer
 from shoal.market.live.provider import Listing, Quote
 from shoal.market.policy.view import Decision, Policy, View, dearer, safe
 from shoal.market.tables import egress_usd_per_gb
-from shoal.market.ticks import Bools, Market
+from shoal.market.ticks import Bools, Market, of_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def market_of(fitting: Sequence[Fit], work: Work, tick_s: float, speeds: dict[st
     if not fitting:
         raise Invalid("no offer has what this job asks for", hint="list one under `offers` of the market's file")
     offers = tuple(fit.listing.offer for fit in fitting)
-    launch, speed = math.ceil(work.launch_s / tick_s - 1e-9), [speeds.get(one.accelerator, 1.0) for one in offers]
+    launch, speed = math.ceil(work.launch_s / tick_s - 1e-9), [of_shape(speeds, one, 1.0) for one in offers]
     least_s = launch * tick_s + work.work_s / max(speed)
     if least_s > work.deadline_s:
         raise Invalid(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,13 +12,28 @@ import structlog
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from shoal.admission import Blocker, Decision, Explanation, Preemption, Snapshot, Start, without
-from shoal.base.loops import Turns
+from shoal.admission import Additions, Blocker, Decision, Preemption, Snapshot
+from shoal.base.loops import BackgroundLoop, RunningLoop, Turns
 from shoal.contract.events import EventKind, EventKinds
-from shoal.contract.records import Event, RankPlacement
-from shoal.core import Capability, Device, Invalid, Node, Reason, ShoalError
+from shoal.contract.pages import Page
+from shoal.contract.records import Event
+from shoal.core import (
+    NO_AFFINITY,
+    OWN_PREFIX,
+    Affinity,
+    Capability,
+    Device,
+    Invalid,
+    Node,
+    NodesToCome,
+    Reason,
+    Resources,
+    ShoalError,
+    Taint,
+    Toleration,
+)
 from shoal.engine import Joinable
-from shoal.extension import Decide, Explain, Extension, LiveJob, Section, Server
+from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.market.live.api import Renting, router_of
 from shoal.market.live.events import MarketEvent
 from shoal.market.live.settings import MarketFile, MarketJob, MarketSection, read_file
@@ -32,6 +46,11 @@ if TYPE_CHECKING:
     from shoal.market.live.records import Rental
 
 log = structlog.get_logger("shoal.market")
+
+RENTED_FOR = f"{OWN_PREFIX}rented-for"
+"""Label and taint of a rented node: the id of the job that it is for."""
+
+_OPENING = Reason("renting", "waits: the market is being opened")
 
 
 class Market(Extension, Renting):
@@ -55,7 +74,7 @@ class Market(Extension, Renting):
         self._wrong: dict[str, Reason] = {}
         self._joined: set[str] = set()
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._is_open = False
 
     @classmethod
     def off(cls) -> Sequence[Capability]:
@@ -83,13 +102,13 @@ class Market(Extension, Renting):
         self._unread = {*self._server.snapshot().pending.by_id, *(one.job.id for one in self._server.active_jobs())}
         self._read()
         await self._join()  # before anything is decided: what runs there would be lost
-        self._task = asyncio.create_task(self._run(), name="market")
+        self._is_open = True
+
+    def loops(self) -> Sequence[BackgroundLoop]:
+        return (RunningLoop("renting", self._run),)
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            await self.provider.close()
+        await self.provider.close()
 
     async def _run(self) -> None:
         while True:
@@ -162,7 +181,7 @@ class Market(Extension, Renting):
             self._unread |= new
 
     def moved(self, job: LiveJob) -> None:
-        if self._task is not None and job.job.id in self.demand.clients:
+        if self._is_open and job.job.id in self.demand.clients:
             self._wake.set()
 
     def _read(self) -> None:
@@ -181,77 +200,81 @@ class Market(Extension, Renting):
                 self._wrong[job_id] = Reason("no-offer", str(error))
             self._wake.set()
 
+    def page(self, tenant: str | None) -> Page | None:
+        from shoal.market.live.page import page_of
+
+        return page_of(self.ledger, tenant) if self._is_open else None
+
+    def answers(self) -> Mapping[type, object]:
+        return {NodesToCome: self}
+
+    def obstacles(self, sections: Mapping[str, Any], resources: Resources, ranks: int) -> Sequence[Reason] | None:
+        if "market" not in sections:
+            return None
+        from shoal.market.live.deciding import fits  # loads numpy
+
+        if fits(self.file.listings(), resources, ranks):
+            return ()
+        return (Reason("no-offer", "no offer of the market has what this job asks for: it would never run"),)
+
     # --- decide ---
 
-    def decide(self, snapshot: Snapshot, admit: Decide) -> Decision:
-        if self._task is None:
-            return self._hold_back(snapshot, admit)
+    def affinity(self, job: LiveJob) -> Affinity:
+        """A job that rents runs on what is rented for it and nowhere else, and no other job runs there. Where a cluster
+        picks the machines, that is for the cluster to see to."""
+        if section_of(job) is None or not isinstance(self._server.engine, Joinable):
+            return NO_AFFINITY
+        return Affinity(require=((RENTED_FOR, (job.job.id,)),), tolerate=(Toleration(RENTED_FOR, job.job.id),))
+
+    def holds(self, snapshot: Snapshot) -> Mapping[str, Reason]:
+        """Jobs that rent, until all that is rented for them is there."""
+        waiting = snapshot.pending.by_id
+        if not self._is_open:  # not open yet
+            return {job_id: _OPENING for job_id in waiting if self._section_of(job_id) is not None}
         self._read()
-        clients, pending = self.demand.clients, snapshot.pending.by_id
-        delegated = not isinstance(self._server.engine, Joinable)
-        waiting = [client for job_id, client in clients.items() if job_id in pending]
-        let = {one.job_id for one in waiting if delegated and one.offer is not None and self.demand.ready(one)}
-        mine = [one for one in waiting if one.job_id not in let]
-        wrong = {job_id: why for job_id, why in self._wrong.items() if job_id in pending}
-        decision = admit(without(snapshot, {*(one.job_id for one in mine), *wrong}))
-        starts, waits = list(decision.starts), {**decision.waits, **wrong}
-        for client in mine:
-            placed = None if client.offer is None else self._places(snapshot, client)
-            if placed is None or pending[client.job_id].not_before > snapshot.now:
-                waits[client.job_id] = self._wait(client)
-            else:
-                starts.append(Start(client.job_id, placed, Reason("rented", f"on {client.offer}: {client.why.text}")))
+        found = {job_id: why for job_id, why in self._wrong.items() if job_id in waiting}
+        for job_id, client in self.demand.clients.items():
+            if job_id in waiting and not self._may_start(client, snapshot):
+                found[job_id] = self._wait(client)
+        return found
+
+    def _may_start(self, client: Client, snapshot: Snapshot) -> bool:
+        """Whether all that was rented for the job is there, and nothing that was rented for it before is any more."""
+        ready = {one.id for one in self.demand.ready(client)}
+        if client.offer is None or not ready:
+            return False
+        if not isinstance(self._server.engine, Joinable):
+            return True
+        there = {one.id for one in self.renter.of_job(client.job_id) if one.id in snapshot.nodes}
+        return there == ready
+
+    def adjust(self, snapshot: Snapshot, decision: Decision) -> Additions:  # noqa: ARG002
+        """Jobs leave what will end."""
+        if not self._is_open:
+            return Additions()
         leaves = [
             Preemption(one.job_id, "", one.leave)
-            for one in clients.values()
+            for one in self.demand.clients.values()
             if one.leave is not None and (runs := snapshot.running.get(one.job_id)) is not None and not runs.stopping
         ]
-        return replace(decision, starts=tuple(starts), waits=waits, preemptions=(*decision.preemptions, *leaves))
+        return Additions(preemptions=leaves)
 
-    def _hold_back(self, snapshot: Snapshot, admit: Decide) -> Decision:
-        """Before the market is open, its jobs start nowhere."""
-        found = {
-            job_id for job_id in snapshot.pending.by_id
-            if (live := self._server.job(job_id)) is not None and section_of(live) is not None
-        }  # fmt: skip
-        return admit(without(snapshot, found))
+    def _section_of(self, job_id: str) -> MarketJob | None:
+        live = self._server.job(job_id)
+        return None if live is None else section_of(live)
 
     def _wait(self, client: Client) -> Reason:
         if client.offer is None:
             return client.why
         return Reason("renting", f"waits for {client.offer}: {client.why.text}", {"offer": client.offer})
 
-    def _places(self, snapshot: Snapshot, client: Client) -> tuple[RankPlacement, ...] | None:
-        """The ranks on the rented nodes; None while one of these is not there, or not free."""
-        from itertools import islice
-
-        job, rentals = snapshot.pending.by_id[client.job_id], self.demand.ready(client)
-        if not rentals:
-            return None
-        fit = client.fit(rentals[0].offer)
-        each, kind = job.resources.accelerator_count, fit.listing.offer.accelerator
-        placed: list[RankPlacement] = []
-        for number, rental in enumerate(rentals):
-            state = snapshot.nodes.get(rental.id)
-            ranks = range(number * fit.ranks_each, min(job.ranks, (number + 1) * fit.ranks_each))
-            free = iter(state.free_devices.get(kind, ()) if state is not None else ())
-            for rank in ranks:
-                devices = tuple(islice(free, each))
-                if len(devices) < each:
-                    return None
-                placed.append(RankPlacement(rank, rental.id, devices))
-        return tuple(placed)
-
-    async def explain(self, snapshot: Snapshot, job: LiveJob, usual: Explain) -> Explanation:
-        del snapshot
-        client = self.demand.clients.get(job.job.id)
+    async def explain(self, snapshot: Snapshot, job: LiveJob) -> Sequence[Blocker]:  # noqa: ARG002
+        client = self.demand.clients.get(job.job.id) if self._is_open else None
         if client is None:
-            return await usual()
-        why = self._wait(client) if not job.job.state.active else client.why
-        cause = Blocker(
-            "market", not job.job.state.active, why, "`shoal market why` tells what other prices would change"
-        )
-        return Explanation(job.job.id, (cause,), 0, None, why.text, "")
+            return ()
+        waits = not job.job.state.active
+        why = self._wait(client) if waits else client.why
+        return (Blocker("market", waits, why, "`shoal market why` tells what other prices would change"),)
 
     # --- act ---
 
@@ -260,19 +283,29 @@ class Market(Extension, Renting):
         engine = self._server.engine
         if not isinstance(engine, Joinable):
             return
-        there = {one.id: one for one in self.renter.rentals.values() if one.ready and one.launched_at is not None}
+        there = {
+            one.id: one for one in self.renter.rentals.values()
+            if one.ready and one.launched_at is not None and self._of_use(one)
+        }  # fmt: skip
         for name, rental in there.items():
             listing = self.renter.listings.get(rental.offer)
             if name not in self._joined and listing is not None:
-                await engine.join(node_of(rental, listing), f"rented for {rental.job_id}")
+                await engine.join(node_of(rental, listing), "")
         for name in self._joined - there.keys():
             await engine.leave(name)
         self._joined = set(there)
 
+    def _of_use(self, rental: Rental) -> bool:
+        """Whether its job runs there, or may start there: not on what it left, or is about to leave."""
+        client, live = self.demand.clients.get(rental.job_id), self._server.job(rental.job_id)
+        if client is None or live is None:
+            return True
+        return rental.id in self._nodes_of(live) or any(one.id == rental.id for one in self.demand.kept(client))
+
     # --- shown ---
 
     def status(self) -> Mapping[str, Any]:
-        if self._task is None:
+        if not self._is_open:
             return {}
         return {
             "provider": self.provider.name, "jobs": len(self.demand.clients), "rented": len(self.renter.rentals),
@@ -298,5 +331,6 @@ def section_of(live: LiveJob) -> MarketJob | None:
 def node_of(rental: Rental, listing: Listing) -> Node:
     offer = listing.offer
     devices = tuple(Device(f"{offer.accelerator}-{at}", offer.accelerator, at) for at in range(offer.accelerators))
-    labels = {"market/offer": offer.name, "market/tenant": rental.tenant}
-    return Node(rental.id, devices, listing.cpus * 1000, listing.memory_bytes, labels)
+    labels = {"market/offer": offer.name, "market/tenant": rental.tenant, RENTED_FOR: rental.job_id}
+    taints = (Taint(RENTED_FOR, rental.job_id),)
+    return Node(rental.id, devices, listing.cpus * 1000, listing.memory_bytes, labels, taints=taints)

@@ -85,7 +85,9 @@ class MarketFile(Strict):
     offers: tuple[ListedOffer, ...] = Field(min_length=1)
     caps: dict[str, Annotated[float, Field(ge=0)]] = Field(description="dollars by tenant, over all time")
     policy: str = "markov"
-    speeds: dict[str, Annotated[float, Field(gt=0)]] = Field(default={}, description="of accelerators, over speed 1")
+    speeds: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default={}, description="by kind, or kind and number: `v100:8`"
+    )
     every: Duration = Field(10.0, description="between looks at the provider")
     tick: Duration = Field(600.0, description="between decisions")
     lease: Duration = Field(3600.0, description="for so long an instance is paid ahead; then it ends by itself")
@@ -116,6 +118,10 @@ class MarketFile(Strict):
         seen = [(one.zone or one.region, one.instance, one.spot) for one in self.offers]
         if len(set(seen)) < len(seen):
             raise ValueError("an offer is listed twice")
+        spot, lasting = ({one.accelerator for one in self.offers if one.spot is kind} for kind in (True, False))
+        if spot - lasting:
+            names = ", ".join(sorted(spot - lasting))
+            raise ValueError(f"`offers` has {names} on spot only: a deadline is kept by an offer on demand, list one")
         return self
 
     def listings(self) -> list[Listing]:

@@ -17,7 +17,8 @@ _LEAST_ERROR = 0.01
 
 def plan_for(terms: Terms, rates: Rates, work: float, left: int, tick_s: float) -> Plan:
     """On the finest grid that takes a second and a few hundred megabytes."""
-    each = math.ceil(max(work / max(terms.speed) / _LEVELS, left / _STEPS))
+    states = (DEMAND + max(terms.launch, 1)) / (DEMAND + 1)
+    each = math.ceil(max(work / max(terms.speed) / _LEVELS, left * states / _STEPS))
     return Plan(terms, rates, work, left, tick_s) if each <= 1 else CoarsePlan(terms, rates, work, left, tick_s, each)
 
 
@@ -41,6 +42,8 @@ class CoarsePlan(Plan):
         self.cost = [cost]
         self._later = np.linalg.matrix_power(self._move, each)
         up, starts, losses = _within(self._move, self._switch, each)
+        lives = _survival(self._move, self._switch, terms.launch)
+        self._launch, self._lost = float(lives[:-1].sum()), terms.lost * float(lives[-1])
         moved = [[self._moved(float(up[a]), float(starts[a]), float(losses[a]))] for a in range(2 * COUNT)]
         for a in range(COUNT, 2 * COUNT):
             moved[a].append(self._moved(float(up[a]), float(starts[a]) + 1.0, float(losses[a])))
@@ -50,7 +53,7 @@ class CoarsePlan(Plan):
             (self._after(self._level - one), self._part(one) * usd) for one, usd in zip(demand, paid, strict=True)
         ]
         self._spot = [[(self._after(self._level - one), self._part(one) * usd) for one, usd in row] for row in moved]
-        redone, close = self._after(self._level + terms.lost), 1e-5 * max(terms.usd)
+        redone, close = self._after(terms.after_loss(self._level)), 1e-5 * max(terms.usd)
         for _ in range(math.ceil(left / each)):
             begun = cost.copy()
             begun[:COUNT, SPOT] = self._pick(cost[:COUNT, WAIT], redone)
@@ -65,7 +68,7 @@ class CoarsePlan(Plan):
     def _moved(self, up: float, starts: float, losses: float) -> tuple[float, float]:
         """Work done and dollars of a step on spot instances."""
         terms = self._terms
-        done = (up - starts * terms.launch) * terms.speed[0] - losses * terms.lost
+        done = (up - starts * self._launch) * terms.speed[0] - losses * self._lost
         return done, up * terms.usd[0] + starts * terms.begin[0]
 
     def _part(self, done: float) -> Floats:
@@ -88,6 +91,10 @@ class CoarsePlan(Plan):
         now[:, DEMAND] = np.minimum(best, paid + self._pick(ahead[:, DEMAND], where))
         now[:, :, 0] = 0.0
         return now
+
+    def _next(self, action: int, to_come: int, work: float) -> tuple[int, float]:
+        """The launch is charged as work that is owed."""
+        return action, work + (to_come - 1) * self._terms.speed[action - 1]
 
     def _layer(self, left: int) -> Floats:
         at = min(left / self.each, len(self.cost) - 1.0)
@@ -113,3 +120,14 @@ def _within(move: Floats, switch: float, each: int) -> tuple[Floats, Floats, Flo
         chance = chance @ move
         up = up + chance @ there
     return up, starts, losses
+
+
+def _survival(move: Floats, switch: float, ticks: int) -> Floats:
+    """For 0 to `ticks` ticks, the chance that an instance on capacity that has just come stays for so long: a launch
+    that ends before costs no more ticks, and loses no work."""
+    chance, found = np.eye(2 * COUNT)[COUNT], [1.0]
+    for _ in range(ticks):
+        chance = chance @ move * (1 - switch)
+        chance[:COUNT] = 0.0
+        found.append(float(chance.sum()))
+    return np.array(found)

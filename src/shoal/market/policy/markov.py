@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 import numpy as np
 
 from shoal.core import Reason
@@ -39,13 +42,14 @@ class Markov:
         quoted = spot if spot is not None else _likely(view)
         if quoted is None:
             return Decision(market.fallback, Reason("no-spot-offers", "there are only offers on demand"))
-        plan = self._planned(view, quoted)
-        running = WAIT if view.running is None else SPOT if market.spot[view.running] else DEMAND
-        prices = (float(view.usd[quoted]), float(view.usd[market.fallback]))
-        work = view.work + view.launching * (0.0 if view.running is None else float(market.speed[view.running]))
-        costs = plan.choices(view.left, capacity, running, work, prices)
+        demand = steady(view)
+        plan = self._planned(view, quoted, demand)
+        running = SPOT if view.running is not None and market.spot[view.running] else WAIT
+        running = DEMAND if view.running == demand else running
+        prices = (float(view.usd[quoted]), float(view.usd[demand]))
+        costs = plan.choices(view.left, capacity, running, view.launching, view.work, prices)
         best = _least(costs, running)
-        target = (None, spot, market.fallback)[best]
+        target = (None, spot, demand)[best]
         facts = {word: float(usd) for word, usd in zip(_WORDS, costs, strict=True) if np.isfinite(usd)}
         # A plan that can no longer end in time expects absurd costs; the safety net has decided long before.
         others = ", ".join(f"{word} ${usd:.2f}" for word, usd in facts.items() if word != _WORDS[best])
@@ -82,11 +86,11 @@ class Markov:
             self._lives[j] = lives(self._prior + learn(view.seen[:, j : j + 1], view.market.tick_s), view.market.tick_s)
         return float(self._lives[j][class_of(_age(view.seen[:, j]), view.market.tick_s)])
 
-    def _planned(self, view: View, quoted: int) -> Plan:
+    def _planned(self, view: View, quoted: int, demand: int) -> Plan:
         market = view.market
         again = self._again if self._plan is None else self._again * self._plan.each
         stale = view.tick - self._made >= again or view.tick < self._made
-        terms = terms_of(view, quoted)
+        terms = terms_of(view, quoted, demand)
         if self._plan is None or stale or not terms.like(self._terms):
             rates = self._prior + learn(view.seen[:, market.spot], market.tick_s)
             self._plan = plan_for(terms, rates, view.work, view.left, market.tick_s)
@@ -99,13 +103,27 @@ def _least(costs: Floats, running: int) -> int:
     return next(action for action in (running or SPOT, SPOT, DEMAND, WAIT) if near[action])
 
 
-def terms_of(view: View, quoted: int) -> Terms:
-    market, pair = view.market, (quoted, view.market.fallback)
+def steady(view: View) -> int:
+    """The offer on demand to plan with: of those that alone end in time the cheapest from here to the end, or else the
+    fastest."""
+    market, costs = view.market, dict[int, float]()
+    for j in np.flatnonzero(~market.spot).tolist():
+        launch = view.launching if j == view.running else market.launch
+        ticks = launch + view.work / float(market.speed[j])
+        if math.ceil(ticks - 1e-9) + (0 if j == view.running else market.retries) <= view.left:
+            begin = 0.0 if j == view.running else float(market.launch_usd[j])
+            costs[j] = begin + ticks * float(view.usd[j])
+    return min(costs, key=costs.__getitem__) if costs else market.fallback
+
+
+def terms_of(view: View, quoted: int, demand: int) -> Terms:
+    market, pair = view.market, (quoted, demand)
     return Terms(
         usd=(float(view.usd[pair[0]]), float(view.usd[pair[1]])),
         speed=(float(market.speed[pair[0]]), float(market.speed[pair[1]])),
         begin=(float(market.launch_usd[pair[0]]), float(market.launch_usd[pair[1]])),
-        launch=market.launch, lost=market.lost,
+        launch=market.launch, lost=market.lost, retries=market.retries, most=market.work,
+        surely=float(market.speed[market.fallback]),
     )  # fmt: skip
 
 
@@ -124,7 +142,7 @@ _COMMON = Rates(np.full((2, COUNT), 50.0), np.array([[5.0, 3.0, 2.0, 1.0, 0.5]] 
 """Where nothing was learned from others: capacity changes every few hours, and less often the longer it lasts."""
 
 
-def prior_of(markets: list[Market]) -> Rates:
+def prior_of(markets: Iterable[Market]) -> Rates:
     """What other zones, or other days, saw."""
     total = Rates.none()
     for market in markets:

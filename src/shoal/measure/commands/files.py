@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from shoal.base.validation import problems
 from shoal.contract.manifest.quantities import read_duration, read_duration_or_zero, read_size
 from shoal.core import Invalid, Money, NotFound
-from shoal.measure.profiles import Demand, ExecutionTime, ModelProfile, ServerType
+from shoal.measure.planning.profiles import Demand, ExecutionTime, ModelProfile, ServerType
 
 _MOST_BYTES = 64 << 20
 

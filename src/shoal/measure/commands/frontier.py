@@ -28,13 +28,9 @@ from shoal.measure.commands.options import (
 
 if TYPE_CHECKING:
     from shoal.base.report import Section
-    from shoal.measure.feasibility import Feasibility
-    from shoal.measure.simulated import Serve
+    from shoal.measure.planning.feasibility import Feasibility
+    from shoal.measure.planning.simulated import Serve
     from shoal.measure.types import Target
-
-
-SERVING = "shoal.serving"
-"""Entry points that make a `Serve` for simulations."""
 
 
 class Model(StrEnum):
@@ -109,11 +105,11 @@ def frontier(
     from shoal.core import Money
     from shoal.measure import report
     from shoal.measure.commands import frontier_view as view
-    from shoal.measure.concurrent import ConcurrentLoad, ConcurrentProbe
     from shoal.measure.cost import mix_cost
-    from shoal.measure.frontier import VectorTrial, find_frontier
-    from shoal.measure.judge import Effort, Goal
     from shoal.measure.progress import bar, clear
+    from shoal.measure.search.concurrent import ConcurrentLoad, ConcurrentProbe
+    from shoal.measure.search.frontier import VectorTrial, find_frontier
+    from shoal.measure.search.judge import Effort, Goal
 
     specs = _specs(target, sending)
     goals = {one.name: Goal(seconds_of(_third(one, "SLO"), f"--target {one.name}"), one.p) for one in specs}
@@ -176,8 +172,8 @@ def interference(
     """
     from shoal.measure import report
     from shoal.measure.commands import frontier_view as view
-    from shoal.measure.concurrent import ConcurrentLoad
     from shoal.measure.interference import measure_interference
+    from shoal.measure.search.concurrent import ConcurrentLoad
 
     specs = _specs(target, sending)
     rates = {one.name: _number(_third(one, "RATE"), f"--target {one.name}", positive=True) for one in specs}
@@ -223,8 +219,8 @@ def compare(
     from shoal.measure import report
     from shoal.measure.commands import frontier_view as view
     from shoal.measure.comparison import compare as compared
-    from shoal.measure.concurrent import ConcurrentLoad
-    from shoal.measure.traces import read_trace
+    from shoal.measure.load.traces import read_trace
+    from shoal.measure.search.concurrent import ConcurrentLoad
     from shoal.measure.types import LoadResult
 
     if (rate is None) == (trace is None):
@@ -280,7 +276,7 @@ def plan(
     from shoal.measure import report
     from shoal.measure.commands import files
     from shoal.measure.commands import frontier_view as view
-    from shoal.measure.planner import plan as planned
+    from shoal.measure.planning.planner import plan as planned
 
     known = files.read_profiles(profiles)
     demands = files.read_rates(rates, known) if rates is not None else []
@@ -301,20 +297,20 @@ def plan(
 
 
 def _serving() -> Serve:
-    """What serves simulated requests. This package knows no scheduler: it is installed as an entry point."""
+    """Serves simulated requests. This package knows no scheduler: another component declares it."""
     from shoal.base.discover import find_one
 
-    found = find_one(SERVING, "scheduler")
+    found = find_one("simulators", "scheduler")
     if found is None:
-        raise Invalid("no scheduler is installed that could be simulated", where=SERVING, hint="install Shoal again")
+        raise Invalid("no scheduler is installed that could be simulated", where="--model", hint="install Shoal again")
     serve: Serve = found.load()()
     return serve
 
 
 def _model(model: Model) -> Feasibility:
-    from shoal.measure.dutycycle import DutyCycle
-    from shoal.measure.plan_check import Simulated
-    from shoal.measure.queueing import Queueing
+    from shoal.measure.baselines.dutycycle import DutyCycle
+    from shoal.measure.planning.plan_check import Simulated
+    from shoal.measure.planning.queueing import Queueing
 
     made: Mapping[Model, Callable[[], Feasibility]] = {
         Model.QUEUEING: Queueing, Model.DUTY_CYCLE: DutyCycle, Model.SIMULATED: lambda: Simulated(_serving()),

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from shoal.core import Money
     from shoal.measure.comparison import Comparison
     from shoal.measure.cost import MixCost
-    from shoal.measure.frontier import Frontier, VectorTrial
     from shoal.measure.interference import Interference
-    from shoal.measure.planner import Plan, PlannedServer
+    from shoal.measure.planning.planner import Plan, PlannedServer
+    from shoal.measure.search.frontier import Frontier, VectorTrial
 
 
 def trial(found: VectorTrial) -> str:

@@ -26,8 +26,8 @@ from shoal.measure.commands.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shoal.measure.generator import Load
-    from shoal.measure.judge import Trial
+    from shoal.measure.load.generator import Load
+    from shoal.measure.search.judge import Trial
     from shoal.measure.types import Floats, LoadResult
 
 measure_app = typer.Typer(
@@ -96,7 +96,7 @@ def run(
     shoal measure run -u http://127.0.0.1:8000 -m resnet --rate 200 --slo 50ms
     """
     from shoal.measure.commands import view
-    from shoal.measure.generator import ClosedLoad, OpenLoad, run_load
+    from shoal.measure.load.generator import ClosedLoad, OpenLoad, run_load
     from shoal.measure.progress import bar
     from shoal.measure.types import Target
 
@@ -160,10 +160,10 @@ def capacity(
 
     Exit code 1 if no rate keeps it.
     """
-    from shoal.measure.capacity import Effort, Goal
     from shoal.measure.commands import view
     from shoal.measure.live import measure_capacity
     from shoal.measure.progress import bar, clear
+    from shoal.measure.search.capacity import Effort, Goal
     from shoal.measure.types import Target
 
     def told(trial: Trial) -> None:
@@ -204,8 +204,8 @@ def coldstart(
     """Unload and load a model over and over, and time it until its first answer."""
     from shoal.measure.coldstart import cold_starts
     from shoal.measure.commands import view
-    from shoal.measure.generator import run as run_loop
-    from shoal.measure.oip import Encoding
+    from shoal.measure.load.generator import run as run_loop
+    from shoal.measure.load.oip import Encoding
     from shoal.measure.types import Target
 
     target = Target(url, model, token=sending.token, inputs=sending.maker())
@@ -253,7 +253,7 @@ def _times(
     period_s: float,
 ) -> Floats:
     from shoal.base import arrivals as processes
-    from shoal.measure.traces import read_trace
+    from shoal.measure.load.traces import read_trace
 
     if (trace is not None) != (arrivals is Arrivals.TRACE):
         raise Invalid("a trace is played by `--arrivals trace --trace FILE`", where="--trace")

@@ -12,7 +12,7 @@ import typer
 from shoal.core import Invalid
 
 if TYPE_CHECKING:
-    from shoal.measure.generator import Settings
+    from shoal.measure.load.generator import Settings
     from shoal.measure.types import InputMaker
 
 
@@ -60,7 +60,7 @@ class Requests:
 
     def maker(self, file: Path | None = None, shapes: list[str] | None = None) -> InputMaker:
         """Of the examples in a file, if there is one; else of tensors with these shapes."""
-        from shoal.measure.inputs import inputs_from_file, random_inputs, zero_inputs
+        from shoal.measure.load.inputs import inputs_from_file, random_inputs, zero_inputs
 
         if file is not None:
             if self.zeros or shapes or self.batch != 1:
@@ -104,8 +104,8 @@ class Sending(Requests):
     seed: SeedOption = 0
 
     def settings(self, **more: Any) -> Settings:
-        from shoal.measure.generator import Settings
-        from shoal.measure.oip import Encoding
+        from shoal.measure.load.generator import Settings
+        from shoal.measure.load.oip import Encoding
 
         return Settings(
             warmup_s=seconds_of(self.warmup, "--warmup", zero=True), timeout_s=seconds_of(self.timeout, "--timeout"),

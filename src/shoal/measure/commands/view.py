@@ -11,8 +11,8 @@ from shoal.measure.types import QUANTILES
 
 if TYPE_CHECKING:
     from shoal.measure.coldstart import ColdStarts
-    from shoal.measure.judge import Trial
     from shoal.measure.live import LiveCapacity
+    from shoal.measure.search.judge import Trial
     from shoal.measure.statistics import Estimate
     from shoal.measure.types import LoadResult
 

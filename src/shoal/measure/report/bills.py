@@ -5,7 +5,7 @@ from __future__ import annotations
 from shoal.base.report import Section, Table, bars, duration
 from shoal.core import Money
 from shoal.measure.cost import MixCost
-from shoal.measure.planner import Plan, PlannedServer
+from shoal.measure.planning.planner import Plan, PlannedServer
 from shoal.measure.report.words import number
 
 

@@ -20,8 +20,8 @@ from shoal.base.report import (
     chart_of,
     duration,
 )
-from shoal.measure.frontier import Frontier
 from shoal.measure.report.words import number, or_else
+from shoal.measure.search.frontier import Frontier
 from shoal.measure.types import Floats
 
 

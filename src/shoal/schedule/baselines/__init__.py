@@ -1,1 +1,2 @@
-"""Other systems' schedulers, to compare with: AlloX and Gandiva as policies, Gavel's rounds and accounting."""
+"""What others published, to compare with: AlloX, Gandiva and a strategy-proof mechanism as policies, Gavel's rounds,
+solver and accounting, and its space sharing. What runs in a server loads none of it before it is asked for by name."""

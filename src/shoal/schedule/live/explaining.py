@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from shoal.admission import Account, Blocker, Explanation, Pending, Snapshot, reasons
 from shoal.contract.records import JobRecord
-from shoal.core import ANY, Reason
+from shoal.core import ANY, NO_AFFINITY, Affinity, Reason
 from shoal.schedule.live.facts import Facts
 from shoal.schedule.live.goodput import by_size
 from shoal.schedule.live.plan import Plan, rules_of
@@ -44,6 +44,11 @@ class Asked:
         return found
 
     @property
+    def affinity(self) -> Affinity:
+        found = self.waiting or self.snapshot.running.get(self.job.id)
+        return NO_AFFINITY if found is None else found.affinity
+
+    @property
     def waited_since(self) -> Mapping[str, float]:
         return self.plan.waited_since if self.plan is not None else NONE_WAITS
 
@@ -68,7 +73,7 @@ def _quota(asked: Asked) -> Iterator[Blocker]:
     snapshot, waiting = asked.snapshot, asked.waiting
     if waiting is None:
         return
-    needs = needs_of(snapshot, waiting.resources, waiting.ranks, waiting.per_node)
+    needs = needs_of(snapshot, waiting.resources, waiting.ranks, waiting.per_node, waiting.affinity)
     account = Account(snapshot.tenants[waiting.tenant])
     over = [account.exceeded(need, waiting.ranks) for need in needs]
     if over and all(over):
@@ -150,7 +155,7 @@ def _speeds(asked: Asked) -> Iterator[Blocker]:
     """What the oracle believes of the job on each type (and at each size, where that is chosen), and from what."""
     facts, job, now = asked.facts, asked.job, asked.snapshot.running.get(asked.job.id)
     count = job.resources.accelerator_count
-    for need in needs_of(asked.snapshot, job.resources, asked.least_ranks, facts.per_node):
+    for need in needs_of(asked.snapshot, job.resources, asked.least_ranks, facts.per_node, asked.affinity):
         size = count * (asked.least_ranks if now is None else len(now.placement))
         found = asked.oracle.estimate(facts.sized(size), need.pool, job=job.id).reason
         if facts.ranks is not None and rules_of(asked.settings).sizes:

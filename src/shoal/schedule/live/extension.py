@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import structlog
 from fastapi import APIRouter, Response
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from shoal.admission import Decision, Explanation, Snapshot
 from shoal.base.loops import Defects
-from shoal.contract.lifecycle import JobState
+from shoal.contract.pages import Page
 from shoal.core import Money
-from shoal.extension import Decide, Explain, Extension, LiveJob, Section, Server
+from shoal.extension import Decider, Extension, LiveJob, Section, Server
 from shoal.extension.describe import Responses, fails
 from shoal.extension.web import Who
 
@@ -106,17 +105,18 @@ class Schedule(Extension):
         self._server = server
         self.scheduler: Scheduler | None = None
         if settings.policy != NONE:
-            from shoal.schedule.live.facts import SpeedsBySize
+            from shoal.schedule.live.facts import KnownSpeeds, SpeedsBySize
             from shoal.schedule.live.scheduler import Scheduler
 
             file = server.home / "schedule.json"
             defect = Defects(structlog.get_logger("shoal.scheduling")).note
+            prior = SpeedsBySize(KnownSpeeds(server))
             self.scheduler = Scheduler(
-                settings.rounds(), server.job, file, prior=SpeedsBySize(server), made=server.wake, defect=defect
+                settings.rounds(), server.job, file, prior=prior, made=server.wake, defect=defect
             )
 
-    def decide(self, snapshot: Snapshot, admit: Decide) -> Decision:
-        return admit(snapshot) if self.scheduler is None else self.scheduler(snapshot)
+    def decider(self) -> Decider | None:
+        return self.scheduler
 
     def counts_waiting(self) -> bool:
         return self.scheduler is not None
@@ -129,14 +129,13 @@ class Schedule(Extension):
         if self.scheduler is not None:
             self.scheduler.reported(job)
 
-    async def explain(self, snapshot: Snapshot, job: LiveJob, usual: Explain) -> Explanation:
+    def page(self, tenant: str | None) -> Page | None:  # noqa: ARG002
+        """The same for everybody: prices name no tenant."""
         if self.scheduler is None:
-            return await usual()
-        where = "" if job.job.state is JobState.QUEUED else (await usual()).summary
-        return await self.scheduler.explain(snapshot, job, where) or await usual()
+            return None
+        from shoal.schedule.live.page import page_of
 
-    def status(self) -> Mapping[str, Any]:
-        return {} if self.scheduler is None else self.scheduler.status()
+        return page_of(self.scheduler)
 
     def routers(self) -> Sequence[APIRouter]:
         router = APIRouter(tags=["schedule"])

@@ -9,8 +9,8 @@ from typing import Any
 
 from shoal.contract.lifecycle import Stop
 from shoal.contract.records import JobRecord
-from shoal.core import Estimate, Speeds
-from shoal.extension import LiveJob, kind_of
+from shoal.core import Estimate, Speeds, first
+from shoal.extension import LiveJob, Server, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,16 @@ class Facts:
     def sized(self, accelerators: int) -> str:
         """The kind with its size: only gangs of one size run alike."""
         return f"{self.kind} x{accelerators}"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSpeeds:
+    """`Speeds` of the first extension that forecasts a kind."""
+
+    server: Server
+
+    def steps_per_s(self, job: str, kind: str, workers: int = 1) -> Estimate | None:
+        return first(self.server.ask_all(Speeds), lambda one: one.steps_per_s(job, kind, workers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from shoal.admission import (
     reasons,
     resolve,
 )
-from shoal.core import Reason, Resources
+from shoal.core import Affinity, Reason, Resources
 from shoal.schedule.live.plan import Plan
 from shoal.schedule.live.problem import competes, competing_groups, needs_of, type_of
 from shoal.schedule.minimum_run import span
@@ -48,10 +48,10 @@ class Placing:
         self._prefer = prefer
         self._pledged = _pledged(snapshot, plan)
         self._leaving = plan is not None and snapshot.policy.preemption and _leaving(snapshot, plan)
-        self._needs: dict[tuple[Resources, int, int], tuple[Need, ...]] = {}
+        self._needs: dict[tuple[Resources, int, int, Affinity], tuple[Need, ...]] = {}
 
     def has(self, key: GroupKey) -> bool:
-        return competes(key.resources, key.priority_class)
+        return competes(self._snapshot, key.resources, key.priority_class, key.affinity)
 
     def turns(self, left: Mapping[str, int], begun: Set[str]) -> Iterator[Turn]:
         """In the order of the plan; jobs that came since are behind, in order of arrival."""
@@ -112,7 +112,7 @@ class Placing:
     def _planned(self, job: Pending, target: str, free: int) -> Turn:
         """A job that leaves its size open has what the policy chose, also if that has to be waited for until others
         have left. Without a choice it has what of the `free` accelerators fits."""
-        need = self._snapshot.nodes.layout.each_node(resolve(job.resources, target), job.per_node)
+        need = self._snapshot.nodes.layout.on_nodes(resolve(job.resources, target), job.per_node, job.affinity)
         if self._plan is not None and job.job_id in self._plan.size:
             return Turn(job, ((need, self._wanted(job)),), whole=self._leaving, reserves=True)
         return Turn(job, ((need, min(job.most, free // need.count)),), reserves=True)
@@ -131,7 +131,7 @@ class Placing:
         return job.ranks if ranks is None else min(max(ranks, job.ranks), job.most)
 
     def _needs_of(self, job: Pending) -> tuple[Need, ...]:
-        shape = (job.resources, job.ranks, job.per_node)
+        shape = (job.resources, job.ranks, job.per_node, job.affinity)
         if shape not in self._needs:
             self._needs[shape] = needs_of(self._snapshot, *shape)
         return self._needs[shape]

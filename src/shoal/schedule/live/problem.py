@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.admission import Group, Need, Pending, Running, Snapshot, expected_runtime_s, held_by_all, resolve
 from shoal.contract.records import RankPlacement
-from shoal.core import ANY, Money, PriorityClass, Resources, Share, Tenant, Throughput
+from shoal.core import ANY, Affinity, Money, PriorityClass, Resources, Share, Tenant, Throughput
 from shoal.extension import LiveJob
 from shoal.schedule import Configuration, JobView, Pool, Problem, problem_of
 from shoal.schedule.live.facts import Facts, Look, facts_of
@@ -81,17 +81,25 @@ class LiveProblem:
         return problem_of(self.views, self.pools, now=self.now, tenants=self.tenants)
 
 
-def competes(resources: Resources, priority_class: PriorityClass) -> bool:
-    """Whether rounds share out time to it: a share of a device beside guaranteed work is no whole device's time."""
+def competes(snapshot: Snapshot, resources: Resources, priority_class: PriorityClass, affinity: Affinity) -> bool:
+    """Whether rounds share out time to it: a share of a device beside guaranteed work is no whole device's time. Nodes
+    with taints are set aside: they are in no pool, and a job that may be on no other node is admission's."""
     whole = resources.share is Share.EXCLUSIVE and len(resources.accelerators) == 1
-    return whole and priority_class is PriorityClass.BEST_EFFORT
+    if not whole or priority_class is not PriorityClass.BEST_EFFORT:
+        return False
+    layout = snapshot.nodes.layout
+    if not layout.tainted or not affinity:
+        return True
+    sites = layout.sites(affinity)
+    return sites is None or not sites.at or not sites.at <= layout.tainted
 
 
 def competing_groups(snapshot: Snapshot) -> Iterator[Group]:
     """Groups of waiting jobs that compete."""
     for queue in snapshot.pending.by_tenant.values():
         for group in queue.best_effort:
-            if competes(group.key.resources, group.key.priority_class):
+            key = group.key
+            if competes(snapshot, key.resources, key.priority_class, key.affinity):
                 yield group
 
 
@@ -110,11 +118,13 @@ def _devices(snapshot: Snapshot, placement: tuple[RankPlacement, ...]) -> Iterat
             yield from ((at, types[device]) for device in rank.devices if device in types)
 
 
-def needs_of(snapshot: Snapshot, resources: Resources, ranks: int, per_node: int) -> tuple[Need, ...]:
-    """What a rank needs, for each type on which the whole gang would fit if the nodes were empty."""
+def needs_of(
+    snapshot: Snapshot, resources: Resources, ranks: int, per_node: int, affinity: Affinity
+) -> tuple[Need, ...]:
+    """What a rank needs, for each type on which the whole gang would fit if the nodes for it were empty."""
     layout = snapshot.nodes.layout
     kinds = layout.types if ANY in resources.accelerators else tuple(resources.accelerators)
-    needs = [layout.each_node(resolve(resources, kind), per_node) for kind in kinds]
+    needs = [layout.on_nodes(resolve(resources, kind), per_node, affinity) for kind in kinds]
     return tuple(need for need in needs if held_by_all(layout, need, ranks) >= ranks)
 
 
@@ -141,13 +151,16 @@ def live_problem(
     for each in snapshot.running.values():
         facts = look(each.job_id)
         kind = type_of(snapshot, each.placement)
-        mine = facts is not None and not facts.replica and competes(each.resources, each.priority_class)
+        mine = (
+            facts is not None and not facts.replica
+            and competes(snapshot, each.resources, each.priority_class, each.affinity)
+        )  # fmt: skip
         if facts is not None and mine and not facts.leaving:
             place = None
             if kind is not None and not each.stopping:
                 place = Place(kind, each.resources.accelerator_count * len(each.placement), each.started_at)
                 for at, _ in _devices(snapshot, each.placement):
-                    if not snapshot.nodes.states[at].schedulable:  # it may stay where no other may come
+                    if not _shared_out(snapshot, at):  # it may stay where no other may come
                         taken[kind] = taken.get(kind, 0) - 1
             running.append((each, facts, place))
         elif not mine:
@@ -231,16 +244,21 @@ def _take(snapshot: Snapshot, running: Running, taken: dict[str, int], held: dic
     mine = held.setdefault(running.tenant, {})
     for at, kind in _devices(snapshot, running.placement):
         mine[kind] = mine.get(kind, 0) + 1
-        if snapshot.nodes.states[at].schedulable:
+        if _shared_out(snapshot, at):
             taken[kind] = taken.get(kind, 0) + 1
+
+
+def _shared_out(snapshot: Snapshot, at: int) -> bool:
+    """Whether the devices of this node are in the pools."""
+    return snapshot.nodes.states[at].schedulable and at not in snapshot.nodes.layout.tainted
 
 
 def _pools(snapshot: Snapshot, taken: Mapping[str, int], prices: Mapping[str, Money]) -> tuple[Pool, ...]:
     """One for each type of which there is any. On which nodes a gang goes is admission's part, so that pools have no
     machines here."""
     counts: dict[str, int] = {}
-    for state in snapshot.nodes.states:
-        if state.schedulable:
+    for at, state in enumerate(snapshot.nodes.states):
+        if _shared_out(snapshot, at):
             for device in state.node.devices:
                 counts[device.type] = counts.get(device.type, 0) + 1
     left = {kind: counts.get(kind, 0) - taken.get(kind, 0) for kind in sorted({*counts, *taken})}
@@ -286,7 +304,7 @@ class _Views:
         self._oracle = oracle
         self._rules = rules
         self._types = types
-        self._fits: dict[tuple[Resources, int, int], frozenset[str]] = {}
+        self._fits: dict[tuple[Resources, int, int, Affinity], frozenset[str]] = {}
         self._known: dict[str, _Speeds] = {}
 
     def learn(self, jobs: list[_Asked]) -> None:
@@ -350,7 +368,7 @@ class _Views:
                     yield Configuration(kind, size, speed)
 
     def _speeds(self, job: Pending | Running, facts: Facts, ranks: int, gang: int) -> dict[str, Throughput]:
-        shape = (job.resources, ranks, facts.per_node)
+        shape = (job.resources, ranks, facts.per_node, job.affinity)
         fits = self._fits.get(shape)
         if fits is None:
             fits = frozenset(need.pool for need in needs_of(self._snapshot, *shape))

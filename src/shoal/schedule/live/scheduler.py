@@ -1,8 +1,9 @@
-"""The policy as the decider calls it: admission's decision for what is admission's, rounds for what competes."""
+"""The policy as the server's decider: admission's decision for what is admission's, rounds for what competes."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
-from shoal.admission import Decision, Explanation, Need, Pending, Snapshot
+from shoal.admission import Decision, Explanation, Need, Pending, Prefers, Snapshot
 from shoal.admission import decide as admit
 from shoal.core import ShoalError, Speeds
 from shoal.extension import LiveJob
@@ -45,6 +46,8 @@ ALIKE = 0.9
 """Rates that differ less than this are as good: measurements do."""
 
 _SAMPLES_A_ROUND = 4.0
+_PAST_ROUNDS = 240
+"""Shown as a curve: four hours of rounds of a minute."""
 _SAMPLE_S = 5.0
 """A job's rate is sampled at most so often, and several times a round."""
 
@@ -106,15 +109,17 @@ class Scheduler:
         self._allocation: Allocation | None = None
         self._rates: dict[str, dict[str, float]] = {}
         self._usual: dict[str, float] = {}
+        self.past_prices: deque[tuple[float, Mapping[str, float]]] = deque(maxlen=_PAST_ROUNDS)
+        """When a round was decided, and its prices."""
         self.trouble = ""
         self._unsaved = False
 
     # --- deciding
 
-    def __call__(self, snapshot: Snapshot) -> Decision:
+    def __call__(self, snapshot: Snapshot, prefers: Prefers | None = None) -> Decision:
         self._snapshot = snapshot
         over = self._turns_over(snapshot)
-        decision = admit(snapshot, Placing(snapshot, self._plan, self._preferred))
+        decision = admit(snapshot, Placing(snapshot, self._plan, self._preferred), prefers)
         return self._wake(snapshot, leaving(decision, snapshot, self._plan, over))
 
     def _turns_over(self, snapshot: Snapshot) -> Sequence[str]:
@@ -178,6 +183,7 @@ class Scheduler:
             self._plan = None
             return ()
         self._plan, self._state, self._allocation, self._usual = found
+        self.past_prices.append((self._decided_at or 0.0, self._plan.prices))
         self.trouble = ""
         self._unsaved = True
         return tuple(self._plan.leave)
@@ -237,7 +243,7 @@ class Scheduler:
         """A job reported something new."""
         self._learn()
         attempt, snapshot = live.attempt, self._snapshot
-        if attempt is None or snapshot is None or not competes(live.job.resources, live.job.priority_class):
+        if attempt is None or snapshot is None or not _competes(snapshot, live):
             return
         kind = type_of(snapshot, attempt.placement)
         if kind is None:
@@ -270,17 +276,15 @@ class Scheduler:
 
     # --- telling
 
-    async def explain(self, snapshot: Snapshot, live: LiveJob, summary: str) -> Explanation | None:
-        """Why a competing job waits, or runs where it does (`summary` says where); None for what is admission's. Worked
-        out in a thread, from what is known now."""
-        job = live.job
-        if not competes(job.resources, job.priority_class):
-            return None
-        if job.id not in snapshot.pending.by_id and job.id not in snapshot.running:
+    async def explain(self, snapshot: Snapshot, job: LiveJob, where: str) -> Explanation | None:
+        """Why a competing job waits, or runs `where` it does; None for what is admission's. Worked out in a thread,
+        from what is known now."""
+        record = job.job
+        if not _competes(snapshot, job):
             return None
         asked = Asked(
-            snapshot, job, facts_of(live), live.manifest.min_ranks, live.wait, self.settings, self._plan,
-            self._decided_at, self.oracle, summary,
+            snapshot, record, facts_of(job), job.manifest.min_ranks, job.wait, self.settings, self._plan,
+            self._decided_at, self.oracle, where,
         )  # fmt: skip
         return await self._beside_the_loop(partial(explained, asked))
 
@@ -307,6 +311,12 @@ class Scheduler:
             "prices": plan.prices if plan is not None else {},
         }
         return {**found, "trouble": self.trouble} if self.trouble else found
+
+
+def _competes(snapshot: Snapshot, live: LiveJob) -> bool:
+    """Whether the job waits or runs in this snapshot, and competes there."""
+    job = snapshot.pending.by_id.get(live.job.id) or snapshot.running.get(live.job.id)
+    return job is not None and competes(snapshot, job.resources, job.priority_class, job.affinity)
 
 
 def usual(problem: Problem) -> dict[str, float]:

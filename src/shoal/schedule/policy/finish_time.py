@@ -15,7 +15,6 @@ import numpy as np
 from shoal.core import Invalid
 from shoal.schedule.errors import SolverFailed
 from shoal.schedule.policy.agnostic import evened, reference_rates
-from shoal.schedule.policy.centre import highest_level
 from shoal.schedule.policy.finish import allocation, nothing
 from shoal.schedule.policy.isolated import isolated_shares
 from shoal.schedule.policy.solving import Outcome, best_level
@@ -40,7 +39,7 @@ def finish_time(
 ) -> Allocation:
     """Needs `work_left`; `isolated_s` is how long an isolated share would have taken so far. The agnostic form takes
     every type to be as fast as the one on which jobs are fastest in sum. `central` only makes the worst ratio least,
-    and gives the rest as Gavel's solver does (see `centre.py`)."""
+    and gives the rest as Gavel's solver does (see `baselines/gavel/centre.py`)."""
     if central and space_sharing:
         raise Invalid("the central form has no space sharing", where=NAME)
     rate = reference_rates(problem) if agnostic else None
@@ -49,6 +48,8 @@ def finish_time(
         return allocation(sub, nothing(sub), policy=NAME)
     outcome, owed = _fairest(sub)
     if central:
+        from shoal.schedule.baselines.gavel.centre import highest_level
+
         middle = highest_level(sub, np.zeros_like(owed), owed)
         outcome = replace(outcome, shares=middle.shares, rates=middle.rates, facts=middle.facts)
         return allocation(sub, outcome, policy=NAME, objective=OBJECTIVE, sense="min")

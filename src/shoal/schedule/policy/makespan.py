@@ -12,7 +12,6 @@ import numpy as np
 
 from shoal.core import Invalid
 from shoal.schedule.policy.agnostic import evened, reference_rates
-from shoal.schedule.policy.centre import reaching
 from shoal.schedule.policy.finish import allocation, nothing
 from shoal.schedule.policy.solving import best_level
 from shoal.schedule.policy.spare import with_spare
@@ -32,7 +31,7 @@ def makespan(
 ) -> Allocation:
     """Needs `work_left`. The agnostic form takes every type to be as fast as the one on which jobs are fastest in sum.
     `central` ends when Gavel's bisection would (up to a twentieth later), and shares out as its solver does (see
-    `centre.py`)."""
+    `baselines/gavel/centre.py`)."""
     if central and space_sharing:
         raise Invalid("the central form has no space sharing", where=NAME)
     rate = reference_rates(problem) if agnostic else None
@@ -42,6 +41,8 @@ def makespan(
     none = np.zeros(len(sub.free))
     fastest = best_level(sub, none, sub.work_left)
     if central:
+        from shoal.schedule.baselines.gavel.centre import reaching
+
         seconds_left = _bisected(1.0 / fastest.value)
         found = replace(reaching(sub, sub.work_left / seconds_left), value=seconds_left, bound=1.0 / fastest.bound)
         return allocation(sub, found, policy=NAME, objective=OBJECTIVE, sense="min")

@@ -13,7 +13,6 @@ import numpy as np
 
 from shoal.core import Invalid
 from shoal.schedule.policy.agnostic import equal_rates, evened
-from shoal.schedule.policy.centre import highest_level
 from shoal.schedule.policy.finish import allocation, nothing
 from shoal.schedule.policy.solving import fill, tried_before
 from shoal.schedule.policy.subproblem import subproblem_of
@@ -35,7 +34,7 @@ def max_min(
 ) -> Allocation:
     """Exact, by water filling: no job can have more unless one that has no more gets less. After a
     `previous` allocation of nearly the same jobs it is found sooner. `central` only makes the lowest as high as it can
-    be, and gives the rest as Gavel's solver does (see `centre.py`)."""
+    be, and gives the rest as Gavel's solver does (see `baselines/gavel/centre.py`)."""
     if central:
         return _central(problem, agnostic, worth is not None or space_sharing)
     rate = None
@@ -51,6 +50,8 @@ def max_min(
 
 
 def _central(problem: Problem, agnostic: bool, more: bool) -> Allocation:
+    from shoal.schedule.baselines.gavel.centre import highest_level
+
     if more:
         raise Invalid("the central form has neither worths nor space sharing", where=NAME)
     sub = subproblem_of(problem)

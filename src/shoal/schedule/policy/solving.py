@@ -1,7 +1,7 @@
 """The programs that policies are made of, solved for a sub: best level, best value, and filling like water.
 
 Jobs with equal numbers are solved as one class, and each gets an equal part. With space sharing the same programs are
-solved over pairs.
+solved over pairs, by `baselines.space_sharing`, which is loaded then.
 """
 
 from __future__ import annotations
@@ -18,16 +18,12 @@ from shoal.schedule.errors import SolverFailed
 from shoal.schedule.policy.subproblem import Subproblem
 from shoal.schedule.solve import exact, lp
 from shoal.schedule.solve.aggregate import Classes, classes
-from shoal.schedule.solve.columns import NOTHING, Aim, Known, best_in_pairs
 from shoal.schedule.solve.flow import Entities, Flow
 from shoal.schedule.solve.market import Constraint, Market
 from shoal.schedule.solve.prices import tangents
 from shoal.schedule.solve.search import Solution
 from shoal.schedule.solve.water import Filled, Level, water_fill
 from shoal.schedule.types import Allocation, Array, Pairs, Tried, no_pairs
-
-LOOSE = 1.0 - 1e-7
-"""The part of granted rates that is kept from one solve over pairs to the next; the general solver is that exact."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,7 @@ class Outcome:
     bound: float
     pairs: Pairs = field(default_factory=no_pairs)
     facts: Mapping[str, Any] = field(default_factory=dict)
-    known: Known = NOTHING
+    known: object = None
     tried: Tried = ()
 
 
@@ -57,8 +53,9 @@ def best_level(sub: Subproblem, floor: Array, per_level: Array, *, start: Outcom
     floors are positive."""
     market = sub.market
     if sub.beside is not None:
-        none = np.zeros_like(market.rate)
-        return _over_pairs(sub, Aim(floor, per_level, none, none), start)
+        from shoal.schedule.baselines.space_sharing import solving as over_pairs
+
+        return _of_pairs(*over_pairs.best_level(sub, floor, per_level, None if start is None else start.known))
     of, grouped = by_class(market, [floor, per_level])
     shares = None if start is None else means(start.shares, of)
     return of_classes(exact.best_level(grouped, floor[of.first], per_level[of.first], start=shares), of)
@@ -79,7 +76,9 @@ def best_value(
     there may be jobs that are `alike`, no classes of them are looked for."""
     market = sub.market
     if sub.beside is not None:
-        return _over_pairs(sub, Aim(floor, None, gain, cost), start)
+        from shoal.schedule.baselines.space_sharing import solving as over_pairs
+
+        return _of_pairs(*over_pairs.best_value(sub, gain, cost, floor, None if start is None else start.known))
     worth = gain * market.rate - cost
     guess = tried[0] if tried else ()
     shares = None if start is None else start.shares
@@ -96,7 +95,9 @@ def fill(sub: Subproblem, entities: Entities, tried: Tried = ()) -> Outcome:
     guesses."""
     market, unit = sub.market, sub.norm / sub.gang
     if sub.beside is not None:
-        solver = _PairSolver(sub)
+        from shoal.schedule.baselines.space_sharing.solving import PairSolver
+
+        solver = PairSolver(sub)
         flow = Flow(entities, norm=unit, most=market.fastest, copies=market.copies)
         filled = water_fill(flow, market.copies, solver)
         outcome = _of_pairs(filled.solution, solver.pairs, solver.known)
@@ -134,27 +135,6 @@ def _by_general_solver(market: Market, floor: Array, per_level: Array, **_: Any)
     return lp.best_level(market, floor, per_level)
 
 
-class _PairSolver:
-    """Solves over pairs; keeps those of the last solution."""
-
-    def __init__(self, sub: Subproblem) -> None:
-        self._sub = sub
-        self.known: Known = NOTHING
-        self.pairs = no_pairs()
-
-    def __call__(
-        self,
-        floor: Array,
-        per_level: Array,
-        **_: Any,  # pairs start from nothing, and are always exact
-    ) -> Solution:
-        assert self._sub.beside is not None
-        none = np.zeros_like(self._sub.market.rate)
-        aim = Aim(floor * LOOSE, per_level, none, none)
-        solution, self.pairs, self.known = best_in_pairs(self._sub.market, self._sub.beside, aim, self.known)
-        return solution
-
-
 def by_class(market: Market, keys: list[Array]) -> tuple[Classes, Market]:
     """Classes of the rows that are equal in the keys and in all that the market knows, and their market."""
     of = classes([*keys, *market.rate, *(constraint.weight for constraint in market.constraints)])
@@ -180,14 +160,6 @@ def _outcome(found: Solution, classes: int, shares: Array | None = None, rates: 
     )  # fmt: skip
 
 
-def _over_pairs(sub: Subproblem, aim: Aim, start: Outcome | None) -> Outcome:
-    """The best over pairs, beginning with those that `start` knows, which make its rates possible."""
-    assert sub.beside is not None
-    known = NOTHING if start is None else start.known
-    loose = replace(aim, floor=aim.floor * LOOSE)
-    return _of_pairs(*best_in_pairs(sub.market, sub.beside, loose, known))
-
-
-def _of_pairs(found: Solution, pairs: Pairs, known: Known) -> Outcome:
+def _of_pairs(found: Solution, pairs: Pairs, known: object) -> Outcome:
     facts = {"method": "columns", "rounds": found.rounds}
     return Outcome(found.shares, found.rates, found.prices, found.value, found.bound, pairs, facts, known)

@@ -14,9 +14,18 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.core import Invalid
-from shoal.schedule.solve.columns import Beside
 from shoal.schedule.solve.market import Constraint, Market
 from shoal.schedule.types import Array, Index, Mask, Problem, positions
+
+
+@dataclass(frozen=True)
+class Beside:
+    """How jobs run beside others: `kind` (m,) indexes `rate` (kinds, kinds, n), the rate of the first kind beside the
+    second one; only jobs with the same `gang` (m,) can share."""
+
+    kind: Index
+    gang: Index
+    rate: Array
 
 
 @dataclass(frozen=True)

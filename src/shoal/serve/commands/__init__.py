@@ -1,1 +1,1 @@
-"""`shoal serve` and the commands for services, found under the entry point group `shoal.commands`."""
+"""`shoal serve` and the commands for services."""

@@ -8,9 +8,10 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,10 +19,11 @@ from shoal.base.console.command import CommandContext, command
 from shoal.base.console.panels import TOOLS
 from shoal.base.ends import printable
 from shoal.core import Invalid, ShoalError
+from shoal.serve.commands.options import MaxBatchOption, OptionOption, RuntimeOption, ThreadsOption, read_options
 
 if TYPE_CHECKING:
+    from shoal.inference.types import ModelSpec
     from shoal.serve.gateway.standalone import Standalone
-    from shoal.serve.types import ModelSpec, RuntimeKind
 
 _TENANT = "default"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -44,7 +46,7 @@ def serve(
         list[str],
         typer.Argument(
             metavar="MODEL",
-            help="An .onnx or .skops file, or package.module:function; NAME=MODEL gives it another name than its own.",
+            help="A model file, or package.module:function; NAME=MODEL gives it another name than its own.",
             show_default=False,
         ),
     ],
@@ -52,8 +54,10 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="For HTTP; 0: any free one.")] = 8000,
     grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="For gRPC; 0: any free one.")] = 8001,
     replicas: Annotated[int, typer.Option(min=1, help="Processes that have all models loaded.")] = 1,
-    threads: Annotated[int, typer.Option(min=1, help="Of one execution.")] = 1,
-    max_batch: Annotated[int, typer.Option(min=1, help="Samples that may be executed together.")] = 1,
+    runtime: RuntimeOption = None,
+    option: OptionOption = None,
+    threads: ThreadsOption = None,
+    max_batch: MaxBatchOption = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Compute slots to share out (the number of cores).")] = None,
     slo_p99: Annotated[
         str | None, typer.Option("--slo-p99", help="Latency objective, such as 50ms; later answers are refused.")
@@ -83,16 +87,20 @@ def serve(
     """
     from shoal.base.http import Limits
     from shoal.contract.manifest.quantities import read_duration, read_size
+    from shoal.inference.types import is_callable
     from shoal.serve.contract import Address
     from shoal.serve.gateway.standalone import Standalone
     from shoal.serve.scheduling import make_scheduler
-    from shoal.serve.types import RuntimeKind, ServiceSpec
+    from shoal.serve.types import ServiceSpec
 
     if host not in ("127.0.0.1", "::1", "localhost") and not token:
         raise Invalid("others could reach this without a token", where="--host", hint="give --token as well")
     slots = slots or len(os.sched_getaffinity(0))
     make_scheduler(scheduler, slots=slots)  # refuses what there is not before anything is started
-    specs = _models(models, threads, max_batch)
+    specs = tuple(
+        replace(_checked(spec, read_options(option or [])), threads=threads or 1, max_batch=max_batch or 1)
+        for spec in _models(models, runtime)
+    )
     service = ServiceSpec(
         name="models",
         tenant=_TENANT,
@@ -114,7 +122,7 @@ def serve(
             http=Address(host, port),
             grpc=Address(host, grpc_port),
             admin_token=token,
-            python_path=[Path.cwd()] if any(spec.runtime is RuntimeKind.CALLABLE for spec in specs) else [],
+            python_path=[Path.cwd()] if any(is_callable(spec.source.partition("@")[0]) for spec in specs) else [],
             scheduler=scheduler,
             limits=Limits(body=body_limit_mib << 20),
         )
@@ -177,41 +185,59 @@ def _announce(context: CommandContext, alone: Standalone, names: Sequence[str]) 
     context.line(facts, human)
 
 
-def _models(words: Sequence[str], threads: int, max_batch: int) -> tuple[ModelSpec, ...]:
-    from shoal.serve.types import ModelSpec
+def _models(words: Sequence[str], runtime: str | None) -> Iterator[ModelSpec]:
+    from shoal.inference.registry import installed
+    from shoal.inference.types import ModelSpec
 
-    specs: dict[str, ModelSpec] = {}
+    names: set[str] = set()
     for word in words:
         name, source = None, word
         if not Path(word).exists() and "=" in word:
             name, _, source = word.partition("=")
-        runtime, own_name, source = _source(source)
+        own_name, source, guess = _source(source)
         if name is None:
             name = own_name
         if not _NAME.fullmatch(name):
             raise Invalid(f"{name!r} is no name for a model", where=word, hint="letters, digits, dots and dashes")
-        if name in specs:
+        if name in names:
             raise Invalid(f"two models are called {name!r}", where=word, hint="give one another name: NAME=MODEL")
-        specs[name] = ModelSpec(name, source, runtime, threads=threads, max_batch=max_batch)
-    return tuple(specs.values())
+        names.add(name)
+        chosen = runtime or guess
+        if chosen is None:
+            raise Invalid(
+                f"no runtime opens {Path(source).suffix or 'such'} files", where=source,
+                hint=f"name one with --runtime: {', '.join(installed())}",
+            )  # fmt: skip
+        yield ModelSpec(name, source, chosen)
 
 
-def _source(source: str) -> tuple[RuntimeKind, str, str]:
-    """The runtime for it, the name that it suggests, and where replicas find it."""
-    from shoal.serve.types import RuntimeKind, is_callable
+def _source(source: str) -> tuple[str, str, str | None]:
+    """The name that it suggests, where replicas find it, and the runtime that it is for."""
+    from shoal.inference.registry import runtime_of
+    from shoal.inference.types import is_callable
 
     path = Path(source)
     if is_callable(source) and not path.exists():
-        return RuntimeKind.CALLABLE, source.rpartition(":")[2], source
+        return source.rpartition(":")[2], source, runtime_of(source)
     if not path.is_file():
         raise Invalid("there is no such file", where=source, hint="a model file, or package.module:function")
-    runtime = {".onnx": RuntimeKind.ONNX, ".skops": RuntimeKind.SKLEARN}.get(path.suffix.lower())
-    if runtime is None:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("-._") or "model"
+    return name, str(path.resolve()), runtime_of(source)
+
+
+def _checked(spec: ModelSpec, options: dict[str, Any]) -> ModelSpec:
+    """With its options, after a look at the file. Raises Invalid, or BadModel."""
+    from shoal.inference.registry import check_file, check_options, runtime_named
+
+    declared = runtime_named(spec.runtime, "--runtime")
+    if declared.declares_tensors:
         raise Invalid(
-            f"{path.suffix or 'such'} files are not served like this", where=source,
-            hint="an .onnx or .skops file, or package.module:function; torch models need a manifest: `shoal deploy`",
+            f"the runtime {spec.runtime} must be told what the model takes and gives", where=spec.source,
+            hint="declare it in a manifest: `shoal deploy`",
         )  # fmt: skip
-    return runtime, re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("-._") or "model", str(path.resolve())
+    spec = replace(spec, options=check_options(declared, options, "--option"))
+    check_file(declared, spec)
+    return spec
 
 
 def _read(read: Callable[[str], float], word: str | None, option: str, hint: str) -> float | None:

@@ -13,9 +13,10 @@ from shoal.base.console.files import read_input
 from shoal.base.console.panels import SERVICES, START
 from shoal.base.console.resources import CpusOption, MemoryOption
 from shoal.core import Invalid
+from shoal.serve.commands.options import MaxBatchOption, OptionOption, RuntimeOption, ThreadsOption, read_options
 
 if TYPE_CHECKING:
-    from shoal.serve.models import ServiceDetail, ServiceView
+    from shoal.serve.models import ServedModelView, ServiceDetail, ServiceView
 
 _MANIFESTS = (".yaml", ".yml", ".json")
 _LONGEST_NAME = 48
@@ -53,6 +54,10 @@ def deploy(
         int | None, typer.Option(min=0, help="Replicas wanted.", show_default="1 at first, then as it is")
     ] = None,
     priority_class: Annotated[str | None, typer.Option("--class", help="guaranteed or best-effort.")] = None,
+    runtime: RuntimeOption = None,
+    option: OptionOption = None,
+    threads: ThreadsOption = None,
+    max_batch: MaxBatchOption = None,
     cpus: CpusOption = None,
     memory: MemoryOption = None,
     tenant: TenantOption = None,
@@ -61,6 +66,9 @@ def deploy(
     timeout: TimeoutOption = 120.0,
 ) -> None:
     """Deploy a service, or update the one of this name. Old replicas leave only when new ones are ready.
+
+    `--runtime`, `--option`, `--threads` and `--max-batch` are of its model; a service of several has them in its
+    manifest.
 
     A replica of a model file gets 512 MiB and four times the file's size of memory unless `--memory` says otherwise.
     """
@@ -71,7 +79,9 @@ def deploy(
         "priority_class": priority_class,
     }
     resources = {"cpus": cpus, "memory": memory}
-    manifest, base = _manifest(file, _said(given), _said(resources))
+    options = read_options(option or []) or None
+    model = {"runtime": runtime, "options": options, "threads": threads, "max_batch": max_batch}
+    manifest, base = _manifest(file, _said(given), _said(model), _said(resources))
     with context.client(patience_s=10.0) as client:
         made = client.services.deploy(manifest, tenant=tenant, idempotency_key=key, base=base)
         if not wait:
@@ -87,18 +97,23 @@ def _said(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _manifest(
-    file: Path, given: dict[str, Any], resources: dict[str, Any]
+    file: Path, given: dict[str, Any], model: dict[str, Any], resources: dict[str, Any]
 ) -> tuple[Path | dict[str, Any], Path | None]:
     """What the client takes, and where its files are."""
     if file.suffix.lower() not in _MANIFESTS and str(file) != "-":
-        made = _of_model(file, given.get("name")) | given
+        made = _of_model(file, given.get("name"), model) | given
         return made | {"resources": {"memory": _memory_of(file)} | resources}, file.absolute().parent
-    if str(file) != "-" and not given and not resources:
+    if str(file) != "-" and not (given or model or resources):
         return file, None
     from shoal.serve.manifest import parse_service
 
     text, source = read_input(file)
     values = parse_service(text, source=source).values() | given
+    if model:
+        if len(values["models"]) != 1:
+            what = f"the service has {len(values['models'])} models, and these options are of one"
+            raise Invalid(what, where=source, hint=f"say {', '.join(model)} in the manifest, at the model")
+        values["models"] = [_merged(values["models"][0], model)]
     if resources:
         values["resources"] = (values.get("resources") or {}) | resources
     return values, file.absolute().parent if str(file) != "-" else None
@@ -108,13 +123,19 @@ def _memory_of(file: Path) -> str:
     return f"{_LEAST_MIB + _TIMES * -(-file.stat().st_size // _MIB)}MiB"
 
 
-def _of_model(file: Path, name: str | None) -> dict[str, Any]:
+def _merged(model: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Single options are changed, the others stay; another runtime has options of its own."""
+    kept = {} if given.get("runtime", model["runtime"]) != model["runtime"] else model.get("options") or {}
+    return {**model, **given, "options": (kept | given.get("options", {})) or None}
+
+
+def _of_model(file: Path, name: str | None, model: dict[str, Any]) -> dict[str, Any]:
     """A service of one model, both of this name, else named after the file."""
     if not file.is_file():
         raise Invalid("there is no such file", where=str(file), hint="`shoal deploy service.yaml`, or a model file")
     word = re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-")[:_LONGEST_NAME].strip("-")
     name = name or word or "model"
-    return {"name": name, "models": [{"name": name, "source": file.name}]}
+    return {"name": name, "models": [{"name": name, "source": file.name, **model}]}
 
 
 def _line(service: ServiceView) -> str:
@@ -198,6 +219,12 @@ def _state(service: ServiceView) -> Any:
     return output.styled(service.state.value, styles.get(service.state.value, "dim"))
 
 
+def _model_state(model: ServedModelView) -> str:
+    """As the gateway sees it, and in the word of its runtime where that is another one."""
+    own = model.runtime_state
+    return f"{model.state}, {own}" if own not in ("", model.state) else model.state
+
+
 def _latency(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1000:.3g}ms"
 
@@ -227,9 +254,16 @@ def _show(service: ServiceDetail) -> None:
             "grpc": service.endpoints.grpc if service.endpoints else None,
         }
     )
-    models = [[one.name, one.version, one.runtime, one.state, one.reason] for one in service.models]
+    models = [
+        [one.name, one.version, one.runtime, _model_state(one), one.reason or one.runtime_reason]
+        for one in service.models
+    ]
     print()
     output.put(output.table(["model", "version", "runtime", "state", "why"], models))
+    for one in service.models:
+        if one.figures:
+            told = ", ".join(f"{name} {value:.6g}" for name, value in one.figures.items())
+            print(f"{one.name}:{one.version}  {told}")
     if not service.members:
         return
     rows = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from shoal.inference.types import InferRequest, InferResponse, ModelMetadata
 from shoal.serve.contract import VersionStatus
 from shoal.serve.gateway.stats import Stats
-from shoal.serve.types import InferRequest, InferResponse, ModelMetadata
 
 
 class Backend(Protocol):

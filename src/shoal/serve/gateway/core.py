@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
+from pathlib import Path
 
 from shoal.core import ShoalError
+from shoal.inference.errors import BadRequest
+from shoal.inference.opening import LoadReport
+from shoal.inference.registry import is_steady
+from shoal.inference.tensors import batch_key, check_request, samples_in
+from shoal.inference.types import InferRequest, InferResponse, ModelMetadata, Tensor
 from shoal.serve.contract import GatewayConfig, ModelState, VersionStatus
 from shoal.serve.errors import NotReady, RateLimited, UnknownModel
-from shoal.serve.gateway.directory import Directory, Entry
-from shoal.serve.gateway.dispatcher import Call, Dispatcher, Queue
+from shoal.serve.gateway.conditions import summed_up
+from shoal.serve.gateway.directory import Directory, Entry, patience_s
+from shoal.serve.gateway.dispatcher import Call, Dispatcher, Pinned, Queue
+from shoal.serve.gateway.kept import KeptStates
 from shoal.serve.gateway.meter import Meter
-from shoal.serve.gateway.replica_set import ReplicaSet
+from shoal.serve.gateway.replicas.replica_handle import Replica
+from shoal.serve.gateway.replicas.replica_set import ReplicaSet
 from shoal.serve.gateway.stats import Stats
-from shoal.serve.runtimes.open import LoadReport
+from shoal.serve.gateway.stepping import Stepper
 from shoal.serve.scheduling import CostBucket, Profiles, make_scheduler
 from shoal.serve.scheduling.interface import QueueSpec
-from shoal.serve.tensors import batch_key, check_request, samples_in
-from shoal.serve.types import InferRequest, InferResponse, ModelMetadata, RuntimeKind, Tensor
 
 _LONGEST_WAIT_S = 60.0
 """For a model's first load, where a request has no deadline."""
@@ -37,22 +45,30 @@ _MOST_COPIES = 64
 
 
 class Gateway:
-    """A `Backend`. `follow` tells it what to serve; a registry tells `replica_set` which replicas have joined."""
+    """A `Backend`. `follow` tells it what to serve; a registry tells its set of replicas who has joined."""
 
     def __init__(
-        self, *, slots: int, scheduler: str = "deadline", meter: Meter, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        slots: int,
+        scheduler: str = "deadline",
+        meter: Meter,
+        kept: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`kept` is the folder of what runtimes keep beyond the end of their process."""
         self.slots = slots
         self.meter = meter
         self.directory = Directory()
         self.stats: dict[str, Stats] = {}
-        self.replica_set = ReplicaSet(self.directory, self)
+        self.replica_set = ReplicaSet(self.directory, self, KeptStates(kept))
         self._profiles = Profiles()
         self._scheduler = make_scheduler(scheduler, slots=slots, profiles=self._profiles, ahead_s=_AHEAD_S)
         self._dispatcher = Dispatcher(self._scheduler, self, clock=clock)
         self._entries: dict[str, Entry] = {}
         self._buckets: dict[str, CostBucket] = {}
         self._news: dict[str, asyncio.Event] = {}
+        self.stepper = Stepper(self)
 
     # --- what to serve
 
@@ -69,6 +85,7 @@ class Gateway:
             now = self._entries.get(key)
             if now is not None and now.service_id == entry.service_id:
                 continue
+            self.stepper.sequences.lose_queue(key, "its model was undeployed")
             self._dispatcher.close_queue(key, UnknownModel("it was undeployed", where=f"model {entry.name!r}"))
             self._profiles.by_key.pop(key, None)
             self.replica_set.forget(key)
@@ -93,7 +110,7 @@ class Gateway:
             known.service_id, known.stats = entry.service_id, stats
         self.changed(key)
 
-    def _queue_spec(self, entry: Entry, version: str, max_batch: int) -> QueueSpec:
+    def _queue_spec(self, entry: Entry, version: str, max_batch: int, rows: int = 1) -> QueueSpec:
         return QueueSpec(
             key=entry.key(version),
             tenant=entry.service.tenant,
@@ -103,7 +120,8 @@ class Gateway:
             slots=max(1, min(entry.versions[version].threads, self.slots)),
             executors=0,
             slo_s=entry.service.slo_p99_s,
-            steady=entry.versions[version].runtime is not RuntimeKind.CALLABLE,
+            steady=is_steady(entry.versions[version].runtime),
+            rows=rows,
         )
 
     def _limit(self) -> None:
@@ -122,6 +140,7 @@ class Gateway:
 
     async def close(self) -> None:
         """What waits fails; what is being executed is answered."""
+        self.stepper.close()
         await self.replica_set.close()
         self._dispatcher.close(NotReady("the gateway is being stopped"))
         for key in [*self._news]:
@@ -129,10 +148,26 @@ class Gateway:
 
     # --- calls
 
+    @property
+    def queues(self) -> Mapping[str, Queue]:
+        return self._dispatcher.queues
+
+    def clock(self) -> float:
+        return self._dispatcher.clock()
+
+    def queue(self, entry: Entry, version: str) -> Queue:
+        return self._dispatcher.queues[entry.key(version)]
+
+    def withdraw(self, call: Call) -> None:
+        """Its caller is gone."""
+        self._dispatcher.withdraw(call)
+
     def tenant_of(self, token: str | None) -> str | None:
         return self.directory.owner(token)
 
     async def infer(self, request: InferRequest) -> InferResponse:
+        if request.sequence is not None:
+            return await self.stepper.infer(request, request.sequence)
         asked = request.version
         while True:
             entry = self.directory.find(request.tenant, request.model)
@@ -144,11 +179,11 @@ class Gateway:
             key = entry.key(version)
             queue, report = self._dispatcher.queues[key], self.replica_set.reports.get(key)
             if not queue.executors:
-                self._seek(entry, queue)
+                self.seek(entry, queue)
             if report is None:
-                request = await self._until_loaded(entry, queue, request)
+                request = await self.until_loaded(entry, queue, request)
                 continue
-            call = self._take(entry, queue, request, report.metadata)
+            call = self.take(entry, queue, request, report.metadata)
             assert call.future is not None
             try:
                 return await call.future
@@ -159,30 +194,46 @@ class Gateway:
                 still_there = entry.name in self.directory.entries.get(entry.service.tenant, {})
                 if asked is not None or key in self._dispatcher.queues or not still_there:
                     raise
-            request = self._later(entry, request, call.item.arrived)  # an update took its version away: another's turn
+            request = self.later(entry, request, call.item.arrived)  # an update took its version away: another's turn
 
-    def _take(self, entry: Entry, queue: Queue, request: InferRequest, metadata: ModelMetadata) -> Call:
+    def take(
+        self, entry: Entry, queue: Queue, request: InferRequest, metadata: ModelMetadata, *,
+        pinned: Pinned | None = None,
+        shadow: bool = False,
+    ) -> Call:  # fmt: skip
+        """Accept a request for execution; a step of a sequence is `pinned`. A `shadow`'s is a copy of another. Raises
+        BadRequest or Overloaded."""
         check_request(request, metadata)
-        samples = samples_in(request, metadata)
-        size = sum([len(tensor.data) for tensor in request.inputs]) / samples
+        samples, key = samples_in(request, metadata), batch_key(request)
+        if pinned is not None:
+            if samples != 1:
+                what = f"a step of a sequence is one sample, and not {samples}"
+                raise BadRequest(what, where=f"model {entry.name!r}", hint="send one after the other")
+            key = (key, pinned.replica.name)
         now = self._dispatcher.clock()
+        if shadow:
+            return self._dispatcher.submit(
+                queue, request, now, deadline=now + _SHADOW_PATIENCE_S, samples=samples, batch_key=key, shadow=True,
+                pinned=pinned,
+            )  # fmt: skip
+        size = sum([len(tensor.data) for tensor in request.inputs]) / samples
         charged_s = self._charge(entry, queue, samples, size, now) if self._buckets else 0.0
-        patience_s = _patience_s(entry, request)
+        patience = patience_s(entry, request)
         try:
             call = self._dispatcher.submit(
                 queue, request, now,
-                deadline=inf if patience_s is None else now + patience_s - _way_s(patience_s), samples=samples,
-                size=size, given_up_at=inf if patience_s is None else now + _given_up_s(request, patience_s),
-                batch_key=batch_key(request), charged_s=charged_s,
+                deadline=inf if patience is None else now + patience - _way_s(patience), samples=samples,
+                size=size, given_up_at=inf if patience is None else now + _given_up_s(request, patience),
+                batch_key=key, charged_s=charged_s, pinned=pinned,
             )  # fmt: skip
         except ShoalError:
             self._settle(queue, charged_s, 0.0)
             raise
-        if entry.router.route.shadow is not None:
-            self._shadow(entry, request, now)
+        if pinned is None and entry.router.route.shadow is not None:
+            self._shadow(entry, request)
         return call
 
-    def _seek(self, entry: Entry, queue: Queue) -> None:
+    def seek(self, entry: Entry, queue: Queue) -> None:
         """No replica can execute the model now: have one load it. Raises NotReady with the reason if none is going
         to."""
         if not self.replica_set.seek(entry.service_id, queue.spec.key):
@@ -193,27 +244,27 @@ class Gateway:
         why = self.replica_set.why_not(entry.service_id, entry.key(version))
         return NotReady(f"version {version} is ready nowhere: {why}", where=f"model {entry.name!r}")
 
-    async def _until_loaded(self, entry: Entry, queue: Queue, request: InferRequest) -> InferRequest:
+    async def until_loaded(self, entry: Entry, queue: Queue, request: InferRequest) -> InferRequest:
         """Wait until the model was loaded for the first time; before that it is unknown what requests it takes. Returns
         the request to repeat: for this version, with the time that is left. Raises NotReady if the model is not loaded
         in time."""
         began = self._dispatcher.clock()
-        patience_s = _patience_s(entry, request)
+        patience = patience_s(entry, request)
         news = self._news.setdefault(queue.spec.key, asyncio.Event())
         try:
-            async with asyncio.timeout(_LONGEST_WAIT_S if patience_s is None else patience_s):
+            async with asyncio.timeout(_LONGEST_WAIT_S if patience is None else patience):
                 await news.wait()
         except TimeoutError:
             queue.stats.failed(self._dispatcher.clock() - began, time.time())
             raise self._not_ready(entry, queue.version) from None
-        return replace(self._later(entry, request, began), version=queue.version)
+        return replace(self.later(entry, request, began), version=queue.version)
 
-    def _later(self, entry: Entry, request: InferRequest, began: float) -> InferRequest:
+    def later(self, entry: Entry, request: InferRequest, began: float) -> InferRequest:
         """The request with what is left of its time, if that is limited."""
-        patience_s = _patience_s(entry, request)
-        if patience_s is None:
+        patience = patience_s(entry, request)
+        if patience is None:
             return request
-        return replace(request, timeout_s=max(0.0, patience_s - (self._dispatcher.clock() - began)))
+        return replace(request, timeout_s=max(0.0, patience - (self._dispatcher.clock() - began)))
 
     def _charge(self, entry: Entry, queue: Queue, samples: int, size: float, now: float) -> float:
         """Take the expected cost from the service's bucket, if it has one. Raises RateLimited."""
@@ -237,7 +288,7 @@ class Gateway:
         if bucket is not None:
             bucket.settle(charged_s, took_s, self._dispatcher.clock())
 
-    def _shadow(self, entry: Entry, request: InferRequest, now: float) -> None:
+    def _shadow(self, entry: Entry, request: InferRequest) -> None:
         version = entry.router.shadow(self.takes(entry))
         if version is None:
             return
@@ -248,14 +299,8 @@ class Gateway:
         # The caller's buffers are its own again once it has its answer; the copy may wait longer.
         inputs = [Tensor(one.name, one.datatype, one.shape, bytes(one.data)) for one in request.inputs]
         copy = replace(request, inputs=inputs, version=version)
-        try:
-            check_request(copy, report.metadata)
-            self._dispatcher.submit(
-                queue, copy, now, deadline=now + _SHADOW_PATIENCE_S, samples=samples_in(copy, report.metadata),
-                batch_key=batch_key(copy), shadow=True,
-            )  # fmt: skip
-        except ShoalError:
-            return  # a shadow never costs its original anything
+        with suppress(ShoalError):  # a shadow never costs its original anything
+            self.take(entry, queue, copy, report.metadata, shadow=True)
 
     # --- questions
 
@@ -301,7 +346,18 @@ class Gateway:
     def status(self, entry: Entry, version: str) -> VersionStatus:
         key = entry.key(version)
         if self._dispatcher.queues[key].executors:
-            return VersionStatus(entry.name, version, ModelState.READY)
+            said = summed_up(self.replica_set.conditions(entry.service_id, key))
+            own = said.state
+            return VersionStatus(
+                entry.name,
+                version,
+                ModelState.READY,
+                "",
+                own.word,
+                own.reason,
+                own.is_well,
+                said.figures,
+            )
         coming = self.replica_set.coming(entry.service_id, key)
         state = ModelState.LOADING if coming else ModelState.UNAVAILABLE
         return VersionStatus(entry.name, version, state, self.replica_set.why_not(entry.service_id, key))
@@ -335,10 +391,12 @@ class Gateway:
         queue = self._dispatcher.queues[key]
         able = self.replica_set.executors(entry.service_id, key)
         most = min((report.metadata.max_batch for _, report in able), default=queue.spec.max_batch)
+        rows = min((report.rows for _, report in able), default=queue.spec.rows)
         entry.takers = None
-        spec = self._queue_spec(entry, queue.version, max(1, most))
-        self._dispatcher.change_queue(key, spec, [replica for replica, _ in able])
-        if queue.waiting and not able and not self.replica_set.seek(entry.service_id, key):
+        spec = self._queue_spec(entry, queue.version, max(1, most) if rows == 1 else 1, rows)
+        draining = self.stepper.sequences.draining(key)
+        self._dispatcher.change_queue(key, spec, [replica for replica, _ in able], draining)
+        if queue.waiting and not able and not draining and not self.replica_set.seek(entry.service_id, key):
             self._dispatcher.give_up(key, self._not_ready(entry, queue.version))
         self._announce(key)
 
@@ -354,6 +412,12 @@ class Gateway:
         entry = self._entries.get(key)
         if entry is not None:
             self.meter.overhead(entry.service.tenant, report.load_s + report.warmup_s)
+
+    def state_lost(self, replica: Replica, key: str | None, why: str) -> None:
+        if key is None:
+            self.stepper.sequences.lose_replica(replica, why)
+        else:
+            self.stepper.sequences.lose_queue(key, why, replica)
 
     def waiting(self, key: str) -> int:
         queue = self._dispatcher.queues.get(key)
@@ -386,7 +450,7 @@ class Gateway:
         if queue.service_id in self._buckets:
             sample_s = slot_s / sum(call.item.samples for call in calls)
             for call in calls:
-                if call.future is not None:  # a shadow's copies are on the house
+                if not call.copy:  # a shadow's copies are on the house
                     took_s = sample_s * call.item.samples
                     self._settle(queue, call.charged_s, took_s if ok else min(took_s, call.charged_s))
         self.replica_set.used(executor, queue.spec.key, len(calls))
@@ -394,11 +458,6 @@ class Gateway:
     def spared(self, call: Call) -> None:
         if call.charged_s:
             self._settle(call.queue, call.charged_s, 0.0)
-
-
-def _patience_s(entry: Entry, request: InferRequest) -> float | None:
-    """How long the answer is of use; None: for ever."""
-    return request.timeout_s if request.timeout_s is not None else entry.service.slo_p99_s
 
 
 def _way_s(patience_s: float) -> float:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from math import inf
 
 from shoal.core import Invalid, PriorityClass, token_digest
+from shoal.inference.types import InferRequest, ModelSpec
 from shoal.serve.contract import Deployment, GatewayConfig
 from shoal.serve.errors import UnknownModel
 from shoal.serve.gateway.routing import Router
-from shoal.serve.types import ModelSpec, Route, ServiceSpec
+from shoal.serve.types import Route, ServiceSpec
 
 
 def queue_key(tenant: str, model: str, version: str) -> str:
@@ -53,6 +54,11 @@ class Entry:
     def priority_class(self, version: str) -> PriorityClass:
         """A version that only shadows others is best-effort: no client waits for it."""
         return PriorityClass.BEST_EFFORT if self.shadows(version) else self.service.priority_class
+
+
+def patience_s(entry: Entry, request: InferRequest) -> float | None:
+    """How long the answer is of use; None: for ever."""
+    return request.timeout_s if request.timeout_s is not None else entry.service.slo_p99_s
 
 
 @dataclass(slots=True)

@@ -16,12 +16,13 @@ from operator import attrgetter
 from typing import Protocol
 
 from shoal.core import Overloaded, ShoalError
+from shoal.inference.types import InferRequest, InferResponse
 from shoal.serve.errors import DeadlineMissed, ReplicaLost
-from shoal.serve.gateway.execution import Execution
-from shoal.serve.gateway.replica_handle import Replica
+from shoal.serve.gateway.replicas.execution import Execution
+from shoal.serve.gateway.replicas.replica_handle import Replica
 from shoal.serve.gateway.stats import Stats
+from shoal.serve.replica.messages import Step
 from shoal.serve.scheduling.interface import Batch, Item, QueueSpec, Rejection, Scheduler
-from shoal.serve.types import InferRequest, InferResponse
 
 log = logging.getLogger("shoal.serve")
 
@@ -32,7 +33,8 @@ _SWEEP_S = 0.05
 @dataclass(slots=True, eq=False)
 class Queue:
     """What the dispatcher knows of a scheduler's queue. `waiting` are its calls by their number, `running` those
-    that are being executed, `copies` how many of a shadow's are on their way."""
+    that are being executed, `copies` how many of a shadow's are on their way. `draining` replicas are about to end, and
+    execute only steps of sequences that they hold."""
 
     spec: QueueSpec
     service_id: str
@@ -40,15 +42,25 @@ class Queue:
     version: str
     stats: Stats
     executors: Sequence[Replica] = ()
+    draining: Sequence[Replica] = ()
     waiting: dict[int, Call] = field(default_factory=dict)
     running: dict[int, Call] = field(default_factory=dict)
     copies: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """Which replica has to execute a step of a sequence, and which step it is."""
+
+    replica: Replica
+    step: Step
+
+
 @dataclass(slots=True, eq=False)
 class Call:
-    """An accepted request. `future` is None for a shadow's copy: no client waits for its response. `charged_s` is the
-    advance charge, in slot-seconds. After `given_up_at` no client waits for it, even while it is executed."""
+    """An accepted request. It is a shadow's `copy` where no client waits for its response; `future` may then be None.
+    `charged_s` is the advance charge, in slot-seconds. After `given_up_at` no client waits for it, even while it is
+    executed. `leave` tells the replica so, where its model works in steps."""
 
     item: Item
     queue: Queue
@@ -57,6 +69,9 @@ class Call:
     charged_s: float = 0.0
     started: float = 0.0
     given_up_at: float = inf
+    copy: bool = False
+    pinned: Pinned | None = None
+    leave: Callable[[], None] | None = None
 
 
 class Accounts(Protocol):
@@ -92,14 +107,16 @@ class Dispatcher:
         self.queues[queue.spec.key] = queue
         self._scheduler.add_queue(queue.spec)
 
-    def change_queue(self, key: str, spec: QueueSpec, executors: Sequence[Replica]) -> None:
+    def change_queue(
+        self, key: str, spec: QueueSpec, executors: Sequence[Replica], draining: Sequence[Replica] = ()
+    ) -> None:
         """Its settings, and who can execute it, from now on. What waits in it stays."""
         queue = self.queues[key]
-        queue.executors = executors
+        queue.executors, queue.draining = executors, draining
         if replace(spec, executors=0) != queue.spec:
             queue.spec = replace(spec, executors=0)
             self._scheduler.add_queue(queue.spec)
-        self._scheduler.resize(key, len(executors))
+        self._scheduler.resize(key, len(executors) + len(draining))
         self._pump(self.clock())
 
     def close_queue(self, key: str, why: ShoalError) -> None:
@@ -143,6 +160,7 @@ class Dispatcher:
         charged_s: float = 0.0,
         given_up_at: float = inf,
         shadow: bool = False,
+        pinned: Pinned | None = None,
     ) -> Call:
         """Take a request. Raises Overloaded if the scheduler refuses it at once."""
         self._next += 1
@@ -154,20 +172,25 @@ class Dispatcher:
         loop, future = asyncio.get_running_loop(), None
         if shadow:
             queue.copies += 1
-        else:
+        if not shadow or pinned is not None:
             future = loop.create_future()
         if self._sweep is None and deadline < inf:
             self._sweep = loop.call_later(_SWEEP_S, self._end_late)
-        call = queue.waiting[item.number] = Call(item, queue, request, future, charged_s, given_up_at=given_up_at)
+        call = queue.waiting[item.number] = Call(
+            item, queue, request, future, charged_s, given_up_at=given_up_at, copy=shadow, pinned=pinned
+        )
         self._pump(now)
         return call
 
     def withdraw(self, call: Call) -> None:
-        """Drop the call: its caller is gone. An execution that has begun goes on, and its result is dropped."""
+        """Drop the call: its caller is gone. An execution that has begun goes on, and its result is dropped; only a
+        model that works in steps drops it."""
         if self._scheduler.withdraw(call.item):
             del call.queue.waiting[call.item.number]
             self._accounts.spared(call)
             self._pump(self.clock())
+        elif call.leave is not None:
+            call.leave()
 
     # --- inside
 
@@ -219,6 +242,8 @@ class Dispatcher:
 
     def _end_overdue(self, call: Call, now: float) -> None:
         waited_s = now - call.item.arrived
+        if call.leave is not None:
+            call.leave()
         call.queue.stats.failed(waited_s, time.time())
         self._fail(call, DeadlineMissed(
             f"the model was still at it {waited_s:.3g} s after it was asked",
@@ -232,14 +257,26 @@ class Dispatcher:
         for call in calls:
             call.started = now
             queue.running[call.item.number] = call
-        executors = queue.executors
-        executor = executors[0] if len(executors) == 1 else min(executors, key=attrgetter("in_flight"))
+        requests = [call.request for call in calls]
+        pinned = calls[0].pinned
+        executors = queue.executors or queue.draining
+        if pinned is not None:
+            executor = pinned.replica
+        else:
+            executor = executors[0] if len(executors) == 1 else min(executors, key=attrgetter("in_flight"))
         try:
-            done = executor.execute(queue.model, queue.version, [call.request for call in calls])
+            if pinned is None:
+                done = executor.execute(queue.model, queue.version, requests)
+            else:
+                steps = [call.pinned.step for call in calls if call.pinned is not None]
+                done = executor.execute(queue.model, queue.version, requests, steps)
         except Exception as error:  # a defect, after which no client may be left waiting
             log.exception("a batch could not be handed to replica %s", executor.name)
             done = asyncio.get_running_loop().create_future()
             done.set_exception(ReplicaLost(f"the batch could not be handed over: {error}", where=executor.name))
+        if queue.spec.rows > 1:
+            for call in calls:
+                call.leave = partial(executor.leave, done)
         done.add_done_callback(partial(self._ended, batch, calls, executor))
 
     def _ended(self, batch: Batch, calls: Sequence[Call], executor: Replica, done: asyncio.Future[Execution]) -> None:
@@ -251,15 +288,17 @@ class Dispatcher:
                 given_up[at] = True
                 self._end_overdue(call, now)
         error = ReplicaLost("it was given up", where=executor.name) if done.cancelled() else done.exception()
+        work = None
         if error is None:
             result = done.result()
+            work = result.work
             device_s, answered = result.times.device_s, self._answer(calls, given_up, result, now)
         else:
             device_s, answered = now - calls[0].started, 0
             for call, over in zip(calls, given_up, strict=True):
                 if not over:
                     self._fail(call, error)
-        self._scheduler.finished(batch, now, device_s, ok=answered > 0)
+        self._scheduler.finished(batch, now, device_s, ok=answered > 0, work=work)
         self._pump(now)
         self._accounts.spent(queue, executor.name, calls, device_s, answered > 0)
 
@@ -280,9 +319,9 @@ class Dispatcher:
             stats.answered(now - arrived, call.started - arrived, wall)
             response.compute_s = device_s
             response.queue_s = max(0.0, now - arrived - device_s)
-            if call.future is None:
+            if call.copy:
                 call.queue.copies -= 1
-            elif not call.future.done():
+            if call.future is not None and not call.future.done():
                 call.future.set_result(response)
         if answered:
             stats.executed(samples, answered, result.times)
@@ -291,9 +330,9 @@ class Dispatcher:
     def _fail(self, call: Call, error: BaseException) -> None:
         if not isinstance(error, Overloaded):
             call.queue.stats.failed(self.clock() - call.item.arrived, time.time())
-        if call.future is None:
+        if call.copy:
             call.queue.copies -= 1
-        elif not call.future.done():
+        if call.future is not None and not call.future.done():
             call.future.set_exception(error)
 
 

@@ -18,12 +18,14 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from shoal.core import ShoalError, Unavailable
-from shoal.serve.errors import BadRequest, UnknownModel
+from shoal.inference.errors import BadRequest
+from shoal.inference.protocol import rpc, wire
+from shoal.inference.protocol.schema import SERVICE, messages
+from shoal.serve.errors import UnknownModel
 from shoal.serve.gateway.backend import Backend
 from shoal.serve.gateway.shared_memory import SharedRegions
-from shoal.serve.protocol import documents, errors, rpc, wire
+from shoal.serve.protocol import documents, errors
 from shoal.serve.protocol.errors import Unauthorized
-from shoal.serve.protocol.schema import SERVICE, messages
 
 log = logging.getLogger("shoal.serve.grpc")
 

@@ -33,14 +33,16 @@ from shoal.serve.gateway import report
 from shoal.serve.gateway.core import Gateway
 from shoal.serve.gateway.http import HttpFront
 from shoal.serve.gateway.meter import Meter
-from shoal.serve.gateway.registry import ReplicaRegistry
+from shoal.serve.gateway.replicas.registry import ReplicaRegistry
 from shoal.serve.gateway.shared_memory import SharedRegions
 
 log = logging.getLogger("shoal.serve")
 
 _LOOK_EVERY_S = 0.1
 DRAIN_S = 10.0
-USAGE_FILE = "usage.jsonl"
+USAGE_FILE, KEPT_FOLDER = "usage.jsonl", "kept"
+_ASK_EVERY_S = 2.0
+"""How old a runtime's figures may be."""
 _KILLS = 200
 """So many are remembered in the status."""
 
@@ -70,7 +72,9 @@ class GatewayProcess:
             stack.callback(self._tell_if_reporting)
             meter = Meter(config, self.folder / USAGE_FILE)
             stack.callback(meter.close)
-            self.gateway = Gateway(slots=config.slots, scheduler=self._scheduler, meter=meter)
+            self.gateway = Gateway(
+                slots=config.slots, scheduler=self._scheduler, meter=meter, kept=self.folder / KEPT_FOLDER
+            )
             self.gateway.follow(config)
             self._config = config
             before = _last_status(self.folder)
@@ -86,6 +90,8 @@ class GatewayProcess:
             self._started = start_ticks(os.getpid()) or 0
             self._tell()
             self._reporting = asyncio.create_task(_repeat(self._report, STATUS_EVERY_S))
+            asking = asyncio.create_task(_repeat(self.gateway.replica_set.ask_conditions, _ASK_EVERY_S))
+            stack.push_async_callback(_end, asking)
             stack.push_async_callback(_end, asyncio.create_task(_repeat(self._follow, _LOOK_EVERY_S)))
             self._ending = stack.pop_all()
 

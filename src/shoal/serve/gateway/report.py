@@ -95,6 +95,8 @@ class Metrics:
                 if value is not None:
                     latency.add_metric((*at, f"{quantile:g}"), value)
         yield from (requests, samples, executions, queue, compute, waiting, latency)
+        yield from self._runtimes()
+        yield from self._sequences()
         replicas = GaugeMetricFamily("shoal_serve_replicas", "Replicas that joined.", labels=("service", "ready"))
         for service in services(self._gateway):
             for ready in (True, False):
@@ -107,6 +109,34 @@ class Metrics:
             device.add_metric((owed.tenant,), owed.device_s)
             cost.add_metric((owed.tenant,), owed.cost.micro_usd / 1e6)
         yield from (device, cost)
+
+    def _sequences(self) -> Iterator[Metric]:
+        sequences, labels = self._gateway.stepper.sequences, ("tenant", "model", "version")
+        live = GaugeMetricFamily("shoal_serve_sequences", "Sequences whose state is kept.", labels=labels)
+        ends = CounterMetricFamily("shoal_serve_sequence_events", "Begun, and how ended.", labels=(*labels, "event"))
+        for key, counts in sequences.counts.items():
+            at = key.split("/")
+            live.add_metric(at, len(sequences.of(key)))
+            for event, count in sorted(counts.items()):
+                ends.add_metric((*at, event), count)
+        yield from (live, ends)
+
+    def _runtimes(self) -> Iterator[Metric]:
+        """What runtimes say of their models, by replica."""
+        labels = ("tenant", "model", "version", "replica")
+        figures = GaugeMetricFamily("shoal_serve_runtime_figure", "A runtime's own figure.", labels=(*labels, "figure"))
+        states = GaugeMetricFamily(
+            "shoal_serve_runtime_state", "The state it gives a model.", labels=(*labels, "state")
+        )
+        for entry in self._gateway.directory:
+            for version in entry.versions:
+                key = entry.key(version)
+                for replica, said in self._gateway.replica_set.conditions(entry.service_id, key).items():
+                    at = (entry.service.tenant, entry.name, version, replica)
+                    states.add_metric((*at, said.state.word), 1)
+                    for name, value in said.figures.items():
+                        figures.add_metric((*at, name), value)
+        yield from (figures, states)
 
 
 _QUANTILES = (0.5, 0.95, 0.99)

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal.core import Conflict, NotFound, Overloaded
-from shoal.serve.errors import BadRequest
-from shoal.serve.protocol.regions import Place
-from shoal.serve.types import Buffer
+from shoal.inference.errors import BadRequest
+from shoal.inference.protocol.regions import Place
+from shoal.inference.types import Buffer
 
 MOST_REGIONS = 256
 """Per tenant; each holds a file descriptor."""
@@ -118,7 +118,7 @@ class SharedRegions:
             self.unregister(tenant)
 
     def _drop_abandoned(self, tenant: str) -> None:
-        """Let go of segments that have neither a name nor, as those of living clients of ours, a lock."""
+        """Let go of segments without a name, unless a client that unlinked its segment early holds a lock on it."""
         for one in [*self._regions.get(tenant, {}).values()]:
             if os.fstat(one.descriptor).st_nlink == 0 and _lock(one.descriptor):
                 self.unregister(tenant, one.name)

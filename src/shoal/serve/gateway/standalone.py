@@ -11,7 +11,7 @@ from shoal.base.http import Limits
 from shoal.core import Invalid, Money, token_digest
 from shoal.serve.contract import FREE, Address, Deployment, GatewayConfig, TenantEntry, write_config
 from shoal.serve.gateway.process import GatewayProcess
-from shoal.serve.gateway.spawner import ReplicaProcess, SpawnedReplica
+from shoal.serve.gateway.replicas.spawner import ReplicaProcess, SpawnedReplica
 from shoal.serve.types import ServiceSpec
 
 _SOCKET = "gateway.sock"

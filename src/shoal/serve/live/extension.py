@@ -13,9 +13,11 @@ from prometheus_client.core import Metric
 from pydantic import Field
 
 from shoal.base.http import Limits
+from shoal.base.loops import BackgroundLoop
 from shoal.contract.events import EventKinds
-from shoal.contract.records import Event, JobRecord
-from shoal.core import Money
+from shoal.contract.pages import Column, Figure, Page, Table, Value
+from shoal.contract.records import Event
+from shoal.core import KillCauses, Money, NeededBundles, Telemetry
 from shoal.engine import Gang
 from shoal.extension import LiveJob, Section, Server
 from shoal.extension.metrics import gauge
@@ -87,10 +89,9 @@ class Serve(Serving):
 
     async def open(self) -> None:
         self.services.open()
-        self.reconciler.open()
 
-    async def close(self) -> None:
-        await self.reconciler.close()
+    def loops(self) -> Sequence[BackgroundLoop]:
+        return (self.reconciler,)
 
     def committed(self, events: Iterable[Event]) -> None:
         self.reconciler.committed(events)
@@ -103,20 +104,26 @@ class Serve(Serving):
         token = self._replica_token(job.job.owner_id, generation)
         return replace(gang, secrets={**gang.secrets, TOKEN_VARIABLE: token})
 
-    def killed(self, job: LiveJob) -> str | None:
+    def answers(self) -> Mapping[type, object]:
+        return {KillCauses: self, NeededBundles: self, Telemetry: self}
+
+    def kill_cause(self, job_id: str) -> str | None:
         """A replica that hangs is killed by its gateway."""
-        if job.job.owner_id is None or job.attempt is None:
+        job = self._server.job(job_id)
+        if job is None or job.job.owner_id is None or job.attempt is None:
             return None
         why = self._gateway.killed(connection_name(job.job.tenant, job.job.name), job.attempt.created_at)
         return None if why is None else f"the gateway stopped this replica: {why}"
 
-    def bundles(self) -> Iterable[tuple[str, str]]:
+    def needed_bundles(self) -> Iterable[tuple[str, str]]:
         for known in self.services.live():
             yield from ((known.record.tenant, one.bundle) for one in known.manifests.values() if one.bundle)
 
-    def telemetry(self, job: JobRecord) -> Mapping[str, Any] | None:
+    def telemetry(self, job_id: str) -> Mapping[str, Any] | None:
         """A service's requests are counted by its gateway."""
-        known = self.services.live_service(job.owner_id) if job.owner_id is not None else None
+        job = self._server.job(job_id)
+        owner = job.job.owner_id if job is not None else None
+        known = self.services.live_service(owner) if owner is not None else None
         status = self.services.gateway_seen.status
         if known is None or status is None:
             return None
@@ -127,8 +134,16 @@ class Serve(Serving):
             "models": sorted({model.name for model in known.manifest.models}),
         }
 
-    def status(self) -> Mapping[str, Any]:
-        return {"services": len(self.services.live())}
+    def page(self, tenant: str | None) -> Page | None:
+        """A service is shown to its tenant's people."""
+        live = [known for known in self.services.live() if tenant in (None, known.record.tenant)]
+        rows: list[list[Value]] = [
+            [one.record.name, one.record.tenant, one.record.state.value.lower(), len(one.observed.ready)]
+            for one in live
+        ]
+        columns = [Column(name="service"), Column(name="tenant"), Column(name="state"), Column(name="ready replicas")]
+        table = Table(title="Services", columns=columns, rows=rows, empty="none; `shoal deploy` makes one")
+        return Page(title="Services", figures=[Figure(name="services", value=len(live))], parts=[table])
 
     def metrics(self) -> Iterable[Metric]:
         states: Counter[tuple[str, ...]] = Counter()

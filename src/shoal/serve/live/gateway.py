@@ -20,6 +20,7 @@ from typing import Protocol
 
 import structlog
 
+from shoal.base import extras
 from shoal.base.ends import last_line
 from shoal.base.processes import Process, send, start_detached, start_ticks
 from shoal.core import Clock, Invalid, SystemClock, Unavailable
@@ -131,7 +132,7 @@ class LocalGateway:
         if missing:
             raise Unavailable(
                 f"serving needs packages that are not installed here: {', '.join(missing)}",
-                hint="pip install 'shoal[serve]', then restart the server",
+                hint=f"{extras.install('serve')}, then restart the server",
             )
 
     def serve(self, desired: GatewayDesired) -> None:

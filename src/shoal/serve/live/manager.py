@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shoal.contract.lifecycle import Desired, JobState
 from shoal.contract.records import JobRecord
@@ -18,7 +18,7 @@ from shoal.serve.live.plan import UNSEEN, ObservedService, Plan, Replica
 from shoal.serve.live.records import ServiceChange, ServiceFilter, ServiceRecord
 from shoal.serve.live.replicas import replica_job
 from shoal.serve.live.repository import ServiceRepository
-from shoal.serve.manifest import ServiceManifest, parse_service
+from shoal.serve.manifest import ServiceManifest, check_runtimes, parse_service
 
 LETTER = "s"
 """Ids of services begin with it."""
@@ -35,6 +35,8 @@ class LiveService:
     plan: Plan | None = None
     observed: ObservedService = UNSEEN
     status: ServiceStatus | None = None
+    words: dict[tuple[str, str], str] = field(default_factory=dict)
+    """By model and version, the state that the runtime gave it when it was seen last."""
 
     @property
     def manifest(self) -> ServiceManifest:
@@ -224,6 +226,7 @@ class ServiceManager:
     def _check(self, manifest: ServiceManifest, tenant: str) -> None:
         self._server.check_class(tenant, manifest.priority_class, "services")
         self._gateway.require()
+        check_runtimes(manifest)
         names = {model.name: position for position, model in enumerate(manifest.models)}
         for other in self._live.values():
             if other.record.tenant != tenant or other.record.name == manifest.name:
@@ -325,6 +328,9 @@ class ServiceManager:
         for model in snapshot.status.models if snapshot.status is not None else ():
             if model.state != "READY" and model.reason:
                 seen = Reason("model", model.reason, {"state": model.state})
+                causes.append(ServiceCause(f"model {model.model}:{model.version}", seen))
+            if not model.well:
+                seen = Reason("runtime-state", f"it is {model.word}: {model.said}", {"state": model.word})
                 causes.append(ServiceCause(f"model {model.model}:{model.version}", seen))
         return ServiceExplanation(record.id, record.name, record.state, summary_of(snapshot), tuple(causes))
 

@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
@@ -122,8 +123,22 @@ class ServiceReconciler(BackgroundLoop):
 
         await self._services.change(known.record.id, step)
         known.plan = found
+        await self._note_words(known)
         if found is not None:
             await self._cancel(found.cancel)
+
+    async def _note_words(self, known: LiveService) -> None:
+        """Write down which models their runtimes see in another state than before. At first, and after a restart of the
+        server, only what is not well is news."""
+        for model in known.status.models if known.status is not None else ():
+            at = model.model, model.version
+            before = known.words.get(at)
+            if not model.word or model.word == before:
+                continue
+            if before is not None or not model.well:
+                step = partial(steps.model_state, seen=model, before=before or "", now=self._server.clock.now())
+                await self._services.change(known.record.id, step)
+            known.words[at] = model.word
 
     async def _cancel(self, wanted: Sequence[Cancel]) -> None:
         for one in wanted:

@@ -10,6 +10,7 @@ from shoal.contract.records import JobRecord
 from shoal.serve.contract import connection_name, replica_name
 from shoal.serve.live.records import ServiceRecord
 from shoal.serve.manifest import ServiceManifest
+from shoal.serve.replica.life import Patience
 
 PRIORITY = 100
 """A replica's, among its tenant's own jobs: one that fell over gets its place back before a new job starts."""
@@ -30,6 +31,7 @@ def replica_manifest(service: ServiceRecord, manifest: ServiceManifest, index: i
     fetched = [model.fetched for model in manifest.models if model.fetched]
     resources = manifest.resources_per_replica()
     accelerators = dict(resources.accelerators)
+    connect = ("--connect", socket, "--name", connection_name(service.tenant, name))
     kind, count = next(iter(accelerators.items()), ("any", 0))
     return JobManifest.model_validate(
         {
@@ -37,7 +39,7 @@ def replica_manifest(service: ServiceRecord, manifest: ServiceManifest, index: i
             "tenant": service.tenant,
             "description": f"replica {index} of service {service.name}, generation {service.generation}",
             "labels": {"service": service.name},
-            "command": (*_COMMAND, "--connect", socket, "--name", connection_name(service.tenant, name)),
+            "command": (*_COMMAND, *connect, *_leave(manifest)),
             "env": {**threads, **manifest.env},
             "secrets": manifest.secrets,
             "bundle": manifest.bundle,
@@ -52,12 +54,18 @@ def replica_manifest(service: ServiceRecord, manifest: ServiceManifest, index: i
                 "cpus": resources.cpu_milli / 1000,
                 "memory": resources.memory_bytes or None,
             },
+            "nodes": manifest.nodes,
             "priority_class": manifest.priority_class,
             "priority": PRIORITY,
             "restart": {"on": "always"},
             "grace": manifest.grace,
         }
     )
+
+
+def _leave(manifest: ServiceManifest) -> tuple[str, ...]:
+    """A longer grace is for open sequences."""
+    return ("--leave-within", f"{manifest.grace:g}") if manifest.grace > Patience().leave_s else ()
 
 
 def replica_job(service: ServiceRecord, manifest: ServiceManifest, index: int, *, socket: str, now: float) -> JobRecord:

@@ -19,9 +19,12 @@ def service_view(snapshot: ServiceSnapshot) -> Json:
     models = []
     for model in manifest.models:
         seen = states.get((model.name, model.version))
-        state, reason = (seen.state, seen.reason) if seen is not None else ("UNKNOWN", "")
         about = {"name": model.name, "version": model.version, "runtime": model.runtime}
-        models.append({**about, "state": state, "reason": reason})
+        if seen is None:
+            models.append({**about, "state": "UNKNOWN", "reason": ""})
+            continue
+        says: Json = {"runtime_state": seen.word, "runtime_reason": seen.said, "figures": seen.figures}
+        models.append({**about, "state": seen.state, "reason": seen.reason, **says})
     return {
         "id": service.id,
         "tenant": service.tenant,

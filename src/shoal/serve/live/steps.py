@@ -9,6 +9,7 @@ from typing import Any
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import JobRecord, NewEvent
 from shoal.core import Conflict
+from shoal.serve.contract import VersionStatus
 from shoal.serve.lifecycle import ServiceEvent, ServiceState, check_step
 from shoal.serve.live.plan import Plan
 from shoal.serve.live.records import DeploymentRecord, ServiceChange, ServiceRecord
@@ -104,6 +105,14 @@ def stop(service: ServiceRecord, *, actor: str, now: float, cause: str = "") -> 
     cause = cause or f"undeployed by {actor}"
     event = _state_event(service, ServiceState.STOPPING, now, actor, cause)
     return ServiceChange(service, _moved(service, now, state=ServiceState.STOPPING, reason=None), (event,))
+
+
+def model_state(service: ServiceRecord, *, seen: VersionStatus, before: str, now: float) -> ServiceChange:
+    """A model's runtime gives it another state; the service itself is as before."""
+    cause = f"model {seen.model} version {seen.version} is {seen.word}" + (f": {seen.said}" if seen.said else "")
+    about = {"model": seen.model, "version": seen.version, "before": before, "state": seen.word}
+    event = _event(service, now, ServiceEvent.MODEL, RECONCILER, cause, **about)
+    return ServiceChange(service, _moved(service, now), (event,))
 
 
 def follow(service: ServiceRecord, plan: Plan, jobs: Sequence[JobRecord], now: float) -> ServiceChange | None:

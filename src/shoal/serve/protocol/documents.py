@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from shoal import __version__
+from shoal.inference.types import DataType, ModelMetadata, TensorSpec
 from shoal.serve.contract import VersionStatus
 from shoal.serve.gateway.shared_memory import Region
 from shoal.serve.gateway.stats import Stats, Total
-from shoal.serve.types import DataType, ModelMetadata, TensorSpec
 
 _EXTENSIONS = (
     "binary_tensor_data", "classification", "model_configuration", "model_repository", "parameters",
-    "schedule_policy", "statistics", "system_shared_memory",
+    "schedule_policy", "sequence", "statistics", "system_shared_memory",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Refusals on the wire: which status each error of `shoal.serve.errors` has, and back again for clients."""
+"""Refusals on the wire: which status each error of `shoal.serve.errors` has."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import orjson
 
 from shoal.base.http import HeadTooLarge, TooSlow, UnsupportedCoding
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
+from shoal.inference.errors import BadModel, BadRequest, ModelFailed
 from shoal.serve.errors import (
-    BadModel,
-    BadRequest,
     DeadlineMissed,
-    ModelFailed,
     NotReady,
     RateLimited,
     ReplicaLost,
+    SequenceLost,
     TooLarge,
+    TooManySequences,
     UnknownModel,
 )
 
@@ -59,7 +59,9 @@ _STATUS: tuple[tuple[type[ShoalError], int, str], ...] = (
     (NoSuchCall, 404, "UNIMPLEMENTED"),
     (UnknownModel, 404, "NOT_FOUND"),
     (NotFound, 404, "NOT_FOUND"),
+    (SequenceLost, 409, "ABORTED"),
     (Conflict, 409, "ALREADY_EXISTS"),
+    (TooManySequences, 429, "RESOURCE_EXHAUSTED"),
     (RateLimited, 429, "RESOURCE_EXHAUSTED"),
     (DeadlineMissed, 503, "DEADLINE_EXCEEDED"),
     (Overloaded, 503, "RESOURCE_EXHAUSTED"),
@@ -84,11 +86,13 @@ def message(error: BaseException) -> str:
 
 
 def body(error: BaseException) -> bytes:
-    """The protocol's error document. `code` is ours, a stable word by which a client tells refusals apart; so is
-    `retry_after_s`, where asking again is a matter of time."""
+    """The protocol's error document. `code` is ours, a stable word by which a client tells refusals apart; so are
+    `retry_after_s`, where asking again is a matter of time, and `answered`, the steps of a lost sequence."""
     document: dict[str, Any] = {"error": message(error), "code": "internal"}
     if isinstance(error, ShoalError):
         document["code"] = error.code
+    if isinstance(error, SequenceLost) and error.answered is not None:
+        document["answered"] = error.answered
     if isinstance(error, Overloaded):
         document["retry_after_s"] = error.retry_after_s
     return orjson.dumps(document)
@@ -97,26 +101,3 @@ def body(error: BaseException) -> bytes:
 def retry_after_s(error: BaseException) -> int | None:
     """Whole seconds for a Retry-After header, rounded up; None where asking again is not a matter of time."""
     return max(1, math.ceil(error.retry_after_s)) if isinstance(error, Overloaded) else None
-
-
-_BY_CODE: dict[str, type[ShoalError]] = {kind.code: kind for kind, _, _ in reversed(_STATUS)}
-"""Where classes share a code, the most special: a model server's `not-found` is about a model."""
-
-
-def rebuild(http: int, body: bytes, retry_after: float | None) -> ShoalError:
-    """The error that a server meant: by its code if it is a Shoal server, else by the status alone. `retry_after` is
-    what the header of that name says."""
-    try:
-        found = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        found = None
-    told = found if isinstance(found, dict) else {}
-    what = str(told.get("error") or f"the server answered with status {http}")
-    kind = _BY_CODE.get(str(told.get("code", "")))
-    if kind is None:
-        # Of the classes that share a status, the last is the most general.
-        kind = next((kind for kind, status, _ in reversed(_STATUS) if status == http), ShoalError)
-    if issubclass(kind, Overloaded):
-        exact = told.get("retry_after_s", retry_after)
-        return kind(what, retry_after_s=exact if isinstance(exact, int | float) else 1.0)
-    return kind(what)

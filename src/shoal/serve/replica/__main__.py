@@ -29,7 +29,8 @@ def main() -> int:
         stay_between(options.memory)
     from shoal.serve.replica.worker import Worker  # what models need is loaded behind the fork
 
-    worker = Worker(options.connect, options.name, token, patience=Patience(give_up_s=options.give_up_after))
+    patience = Patience(give_up_s=options.give_up_after, leave_s=options.leave_within)
+    worker = Worker(options.connect, options.name, token, patience=patience)
     with StopSignal() as stop:
         return worker.run(stop)
 
@@ -46,6 +47,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--token-fd", type=int, metavar="FD", help="read the token from this file descriptor")
     parser.add_argument("--give-up-after", type=float, default=Patience().give_up_s, metavar="SECONDS",
                         help="end if no gateway can be reached for so long (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--leave-within", type=float, default=Patience().leave_s, metavar="SECONDS",
+                        help="when told to end, wait so long for open sequences (default: %(default)s)")  # fmt: skip
     parser.add_argument("--die-with-parent", type=int, metavar="PID",
                         help="be killed when the process with this id, which must be the parent, ends; "
                              "a small process stays between the two")  # fmt: skip

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 
+from shoal.inference.types import Buffer
 from shoal.serve.replica.arena import Arena
 from shoal.serve.replica.messages import PROTOCOL, read_refusal, read_welcome
 from shoal.serve.replica.wire import Frame, FrameReader, Kind, WireError, encode, size_of
-from shoal.serve.types import Buffer
 
 _ANSWER_WITHIN_S = 10.0
 """How long a gateway that accepted the connection may take to answer the first frame."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shoal.core import ShoalError
-from shoal.serve.errors import ModelFailed
+from shoal.core import ShoalError, Unavailable
+from shoal.inference.errors import ModelFailed
+from shoal.inference.runtime import Array, Runtime
+from shoal.inference.tensors import split, to_tensor
+from shoal.inference.types import Buffer, Tensor, TensorSpec
 from shoal.serve.replica.messages import Outcome, Placed
-from shoal.serve.runtimes.base import Array, Runtime
-from shoal.serve.tensors import split, to_tensor
-from shoal.serve.types import Buffer, Tensor, TensorSpec
 
 _DECLARE = "declare `outputs` as the model gives them (-1 for any length), or have it give what is declared"
 
@@ -20,9 +20,12 @@ def run_batch(
     runtime: Runtime, inputs: Mapping[str, Array], outputs: Sequence[str], sizes: Sequence[int]
 ) -> list[Result]:
     """Run requests of `sizes` samples that were put together. If that fails they are run one by one, so that one
-    request that the model cannot digest does not spoil the others."""
+    request that the model cannot digest does not spoil the others. What the model lacks, they all lack: to wait for it
+    once is enough."""
     try:
         return [*split(runtime.run(inputs, outputs), sizes)]
+    except Unavailable as error:
+        return [error] * len(sizes)
     except BaseException as error:  # a model's code can raise anything, SystemExit as well
         if len(sizes) == 1:
             return [error if isinstance(error, ShoalError) else ModelFailed(f"{type(error).__name__}: {error}")]

@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode, b64encode
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import wraps
 from math import prod
 from typing import Any, ParamSpec, TypeVar
 
 import orjson
 
-from shoal.core import ShoalError
+from shoal.core import ShoalError, Unavailable
+from shoal.inference.errors import BadModel, BadRequest, ModelFailed
+from shoal.inference.opening import LoadReport
+from shoal.inference.runtime import MOST_FIGURES, MOST_KEPT_BYTES, Condition, RuntimeState
+from shoal.inference.types import MAX_SEQUENCES, SEQUENCE_IDLE_S, DataType, ModelSpec, StatePair, TensorSpec
 from shoal.serve.contract import codec
-from shoal.serve.errors import BadModel, BadRequest, ModelFailed, NotReady
+from shoal.serve.errors import NotReady
 from shoal.serve.replica.wire import WireError
-from shoal.serve.runtimes.open import LoadReport
-from shoal.serve.types import DataType, ModelSpec, RuntimeKind, TensorSpec
 
 PROTOCOL = 1
 """Raised with each change that an older side would not understand."""
+
+Step = tuple[int, int]
+"""A sequence's number, which the gateway gave it, and how many of its steps were answered before this one."""
 
 ModelKey = tuple[str, str]
 """A model's name and version."""
 
 _DATATYPES = {str(datatype): datatype for datatype in DataType}
-_ERRORS: dict[str, type[ShoalError]] = {each.code: each for each in (BadModel, BadRequest, ModelFailed, NotReady)}
+_ERRORS: dict[str, type[ShoalError]] = {
+    each.code: each for each in (BadModel, BadRequest, ModelFailed, NotReady, Unavailable)
+}
 _LONGEST_TEXT = 4000
+_USUAL = {
+    "options": {}, "state": (), "max_sequences": MAX_SEQUENCES, "sequence_idle_s": SEQUENCE_IDLE_S,
+}  # fmt: skip
+"""Fields of a model that replicas of older releases do not know."""
+_FIGURE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_WORD = re.compile(r"[A-Z][A-Z0-9_-]{0,31}")
 _MALFORMED = (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError)
 
 
@@ -44,7 +59,8 @@ class Placed:
 @dataclass(frozen=True, slots=True)
 class ExecutionRequest:
     """One execution. `sizes` are the samples of each request put together; the outputs go to the arena's `room` bytes
-    from `offset`, or if that is too little into the payload of the answer."""
+    from `offset`, or if that is too little into the payload of the answer. `steps` are those of sequences, one for each
+    request; none where the requests belong to no sequence."""
 
     model: ModelKey
     inputs: tuple[Placed, ...]
@@ -52,6 +68,7 @@ class ExecutionRequest:
     sizes: tuple[int, ...]
     offset: int
     room: int
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +82,27 @@ class Times:
     device_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class StepWork:
+    """What a request took of a runtime that works in steps: how many steps, how many rows there were in them, and how
+    long one took, both on average."""
+
+    steps: int
+    rows: float
+    step_s: float
+
+
 Outcome = list[Placed] | ShoalError
 """What became of one request: its outputs, or why there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionResponse:
-    """The outcomes in the order of the requests."""
+    """The outcomes in the order of the requests. `work` is of a request that was worked on in steps."""
 
     outcomes: list[Outcome]
     times: Times
+    work: StepWork | None = None
 
 
 P = ParamSpec("P")
@@ -96,14 +124,16 @@ def _distrusting(read: Callable[P, T]) -> Callable[P, T]:
 
 def write_request(question: ExecutionRequest) -> list[object]:
     inputs = [(t.name, t.datatype, t.shape, t.offset, t.nbytes) for t in question.inputs]
-    return [question.model, inputs, question.outputs, question.sizes, question.offset, question.room]
+    body = [question.model, inputs, question.outputs, question.sizes, question.offset, question.room]
+    return [*body, question.steps] if question.steps else body
 
 
 @_distrusting
 def read_request(body: Any) -> ExecutionRequest:
-    (name, version), inputs, outputs, sizes, offset, room = body
+    (name, version), inputs, outputs, sizes, offset, room, *more = body
     placed = tuple([_placed(each) for each in inputs])
-    return ExecutionRequest((_text(name), _text(version)), placed, tuple(outputs), tuple(sizes), offset, room)
+    steps = tuple((_count(number), _count(answered)) for number, answered in more[0]) if more else ()
+    return ExecutionRequest((_text(name), _text(version)), placed, tuple(outputs), tuple(sizes), offset, room, steps)
 
 
 def write_response(answer: ExecutionResponse) -> list[object]:
@@ -114,15 +144,17 @@ def write_response(answer: ExecutionResponse) -> list[object]:
         else [(t.name, t.datatype, t.shape, t.offset, t.nbytes) for t in outcome]
         for outcome in answer.outcomes
     ]
-    return [outcomes, times.compute_input_s, times.compute_infer_s, times.compute_output_s, times.device_s]
+    body = [outcomes, times.compute_input_s, times.compute_infer_s, times.compute_output_s, times.device_s]
+    return body if answer.work is None else [*body, [answer.work.steps, answer.work.rows, answer.work.step_s]]
 
 
 @_distrusting
 def read_response(body: Any) -> ExecutionResponse:
-    outcomes, *seconds = body
+    outcomes, input_s, infer_s, output_s, device_s, *more = body
     return ExecutionResponse(
         [_error(each) if type(each) is dict else [_placed(tensor) for tensor in each] for each in outcomes],
-        Times(*map(_seconds, seconds)),
+        Times(_seconds(input_s), _seconds(infer_s), _seconds(output_s), _seconds(device_s)),
+        _step_work(*more[0]) if more else None,
     )
 
 
@@ -149,9 +181,54 @@ def read_error(body: Any) -> ShoalError:
 @_distrusting
 def read_spec(body: Any) -> ModelSpec:
     """The inverse of what `orjson` makes of a ModelSpec."""
-    fields = dict(body)
-    sides = {side: tuple(_tensor_spec(each) for each in fields.pop(side)) for side in ("inputs", "outputs")}
-    return ModelSpec(**{**fields, **sides, "runtime": RuntimeKind(fields["runtime"])})
+    told = dict(body)
+    sides = {side: tuple(_tensor_spec(each) for each in told.pop(side)) for side in ("inputs", "outputs")}
+    pairs = tuple(StatePair(_text(one["input"]), _text(one["output"])) for one in told.pop("state", ()))
+    return ModelSpec(**{**told, **sides, "state": pairs, "runtime": _text(told["runtime"])})
+
+
+def write_load(spec: ModelSpec, kept: bytes | None) -> dict[str, object]:
+    """What is as usual is left out, so that a replica of an older release can load it, too."""
+    body = {one.name: getattr(spec, one.name) for one in fields(spec)}
+    for name, usual in _USUAL.items():
+        if body[name] == usual:
+            del body[name]
+    return body if kept is None else {**body, "kept": b64encode(kept).decode()}
+
+
+@_distrusting
+def read_load(body: Any) -> tuple[ModelSpec, bytes | None]:
+    """The model, and what an earlier process of its runtime kept."""
+    kept = body.get("kept")
+    spec = read_spec({name: value for name, value in body.items() if name != "kept"})
+    return spec, None if kept is None else b64decode(kept, validate=True)
+
+
+def write_condition(key: ModelKey, condition: Condition) -> list[object]:
+    """Leaves out figures whose names nobody could show, and more than can be kept: a runtime's slip is not to cost
+    the replica its connection."""
+    state, kept = condition.state, condition.kept
+    named = [(name, value) for name, value in condition.figures.items() if _FIGURE.fullmatch(str(name))]
+    figures = {str(name): float(value) for name, value in named[:MOST_FIGURES]}
+    kept_text = None if kept is None or len(kept) > MOST_KEPT_BYTES else b64encode(kept).decode()
+    word = state.word if _WORD.fullmatch(str(state.word)) else "UNKNOWN"
+    return [*key, figures, word, _cut(str(state.reason)), kept_text, bool(state.is_well)]
+
+
+@_distrusting
+def read_condition(body: Any) -> tuple[ModelKey, Condition]:
+    name, version, given, word, reason, kept, well = body
+    figures = {_figure(key): float(value) for key, value in given.items() if value is not None}
+    data = None if kept is None else b64decode(kept, validate=True)
+    if len(figures) > MOST_FIGURES or len(data or b"") > MOST_KEPT_BYTES or not _WORD.fullmatch(word):
+        raise ValueError("it says too much, or a state that is no word")
+    return (_text(name), _text(version)), Condition(figures, RuntimeState(word, _text(reason), well is True), data)
+
+
+def _figure(name: str) -> str:
+    if not _FIGURE.fullmatch(name):
+        raise ValueError(f"{name!r:.80} is no name of a figure")
+    return name
 
 
 @_distrusting
@@ -170,6 +247,13 @@ def read_report(body: Any) -> LoadReport:
 def read_key(body: Any) -> ModelKey:
     name, version = body
     return _text(name), _text(version)
+
+
+@_distrusting
+def read_ended(body: Any) -> tuple[ModelKey, list[int]]:
+    """A model, and numbers of its sequences."""
+    key, numbers = body
+    return read_key(key), [_count(number) for number in numbers]
 
 
 @_distrusting
@@ -217,6 +301,12 @@ def _error(body: Any) -> ShoalError:
         where=None if where is None else _text(where),
         hint=None if hint is None else _text(hint),
     )
+
+
+def _step_work(steps: Any, rows: Any, step_s: Any) -> StepWork:
+    if _seconds(rows) < 1:
+        raise ValueError(f"a step of {rows!r:.80} rows")
+    return StepWork(_count(steps), float(rows), _seconds(step_s))
 
 
 def _text(value: Any) -> str:

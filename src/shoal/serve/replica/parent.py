@@ -13,7 +13,7 @@ import signal
 from types import FrameType
 
 from shoal.base.processes import end_with_parent
-from shoal.serve.runtimes.memory import resident
+from shoal.inference.memory import resident
 
 log = logging.getLogger("shoal.serve.replica")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from shoal.serve.types import Buffer
+from shoal.inference.types import Buffer
 
 _MAGIC = 0x5348
 _HEADER = struct.Struct("<HHIIQ")
@@ -45,6 +45,13 @@ class Kind(IntEnum):
     """Gateway: the replica may end."""
     FAILED = 11
     """Replica: the question's answer is an error."""
+    CONDITION = 12
+    """Of one model: its figures, its state and what it keeps. The replica also sends it unasked, with the number 0,
+    when a state changes."""
+    END_SEQUENCES = 13
+    """Of one model: their state is not needed any more."""
+    LEAVE = 14
+    """Gateway: nothing waits any more for the answer to the EXECUTE of this number, which a runtime may still be at."""
 
 
 _KINDS = {int(kind): kind for kind in Kind}

@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from shoal.serve.errors import BadModel, BadRequest, ModelFailed
-from shoal.serve.runtimes.base import Array
-from shoal.serve.runtimes.checks import describe, place
-from shoal.serve.types import ModelSpec, TensorSpec, is_callable
+from shoal.core import Unavailable
+from shoal.inference.checks import describe, place
+from shoal.inference.errors import BadModel, BadRequest, ModelFailed
+from shoal.inference.runtime import Array
+from shoal.inference.types import ModelSpec, TensorSpec, is_callable
 
 
 class CallableRuntime:
@@ -48,7 +49,7 @@ class CallableRuntime:
             if missing:
                 raise ValueError(f"it returned no {', '.join(missing)}")
             return {name: np.asarray(given[name]) for name in wanted}
-        except (ModelFailed, BadRequest):
+        except (ModelFailed, BadRequest, Unavailable):
             raise
         except Exception as error:
             where = f"model {self.metadata.name!r}"

@@ -16,12 +16,12 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime as ort
 
-from shoal.serve.errors import BadModel, ModelFailed
-from shoal.serve.runtimes.base import Array
-from shoal.serve.runtimes.checks import ModelFile, describe, first_line, place, read_model
-from shoal.serve.runtimes.onnxfile import Malformed, escape, external_locations
-from shoal.serve.tensors import as_text
-from shoal.serve.types import DataType, ModelMetadata, ModelSpec, TensorSpec
+from shoal.inference.checks import ModelFile, describe, first_line, place, read_model
+from shoal.inference.errors import BadModel, ModelFailed
+from shoal.inference.runtime import Array
+from shoal.inference.tensors import as_text
+from shoal.inference.types import DataType, ModelMetadata, ModelSpec, TensorSpec
+from shoal.serve.runtimes.onnxfile import refuse_foreign_files
 
 _TYPES = {
     "tensor(bool)": DataType.BOOL,
@@ -41,7 +41,7 @@ class OnnxRuntime:
 
     def __init__(self, spec: ModelSpec) -> None:
         file = read_model(spec, spec.source, ".onnx")
-        _refuse_foreign_files(file, spec)
+        refuse_foreign_files(file, spec)
         try:
             self._session = ort.InferenceSession(file.data, _options(file, spec), providers=_providers())
         except Exception as error:  # its exceptions have no common base of their own
@@ -88,23 +88,6 @@ def _providers() -> list[str]:
     wanted = ("CUDAExecutionProvider", "CPUExecutionProvider")
     available = ort.get_available_providers()
     return [name for name in wanted if name in available]
-
-
-def _refuse_foreign_files(file: ModelFile, spec: ModelSpec) -> None:
-    try:
-        locations = external_locations(file.data)
-    except Malformed as error:
-        raise BadModel(
-            f"{file.path.name} is no ONNX file: {error}", where=place(spec), hint="export it again"
-        ) from None
-    for location in sorted(locations):
-        why = escape(file.path.resolve().parent, location)
-        if why is not None:
-            raise BadModel(
-                f"{file.path.name} keeps data in {location!r}, which {why}",
-                where=place(spec),
-                hint="keep external data beside the model: onnx.save(..., save_as_external_data=True, location=NAME)",
-            )
 
 
 def _metadata(session: Any, spec: ModelSpec) -> ModelMetadata:

@@ -10,6 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shoal.inference.checks import ModelFile, place, read_model
+from shoal.inference.errors import BadModel
+from shoal.inference.types import ModelSpec
+
 
 @dataclass(eq=False)
 class _Message:
@@ -32,6 +36,29 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 class Malformed(ValueError):
     """The bytes are no protocol buffer."""
+
+
+def check(spec: ModelSpec) -> None:
+    """Raises BadModel for a file that is no ONNX model, or that wants files opened which it must not have."""
+    refuse_foreign_files(read_model(spec, spec.source, ".onnx"), spec)
+
+
+def refuse_foreign_files(file: ModelFile, spec: ModelSpec) -> None:
+    """Raises BadModel if the model keeps data outside of its directory."""
+    try:
+        locations = external_locations(file.data)
+    except Malformed as error:
+        raise BadModel(
+            f"{file.path.name} is no ONNX file: {error}", where=place(spec), hint="export it again"
+        ) from None
+    for location in sorted(locations):
+        why = escape(file.path.resolve().parent, location)
+        if why is not None:
+            raise BadModel(
+                f"{file.path.name} keeps data in {location!r}, which {why}",
+                where=place(spec),
+                hint="keep external data beside the model: onnx.save(..., save_as_external_data=True, location=NAME)",
+            )
 
 
 def external_locations(data: bytes) -> set[str]:

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from shoal.serve.errors import BadModel, BadRequest, ModelFailed
-from shoal.serve.runtimes.base import Array
-from shoal.serve.runtimes.checks import describe, need, place, read_model
-from shoal.serve.tensors import as_text, datatype_of, numpy_dtype
-from shoal.serve.types import DataType, ModelSpec, TensorSpec
+from shoal.inference.checks import describe, need, place, read_model
+from shoal.inference.errors import BadModel, BadRequest, ModelFailed
+from shoal.inference.runtime import Array
+from shoal.inference.tensors import as_text, datatype_of, numpy_dtype
+from shoal.inference.types import DataType, ModelSpec, TensorSpec
 
 _METHODS = ("predict", "predict_proba", "transform")
 

@@ -16,11 +16,11 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shoal.serve.errors import BadModel, ModelFailed
-from shoal.serve.runtimes.base import Array
+from shoal.inference.checks import describe, first_line, need, place, read_model
+from shoal.inference.errors import BadModel, ModelFailed
+from shoal.inference.runtime import Array
+from shoal.inference.types import DataType, ModelSpec
 from shoal.serve.runtimes.callable import resolve
-from shoal.serve.runtimes.checks import describe, first_line, need, place, read_model
-from shoal.serve.types import DataType, ModelSpec
 
 
 class TorchRuntime:

@@ -4,7 +4,7 @@ objective, and shrinks by a tenth when one does not. Otherwise like `all_share`:
 from __future__ import annotations
 
 from shoal.serve.scheduling.all_share import AllShareScheduler
-from shoal.serve.scheduling.interface import Batch
+from shoal.serve.scheduling.interface import Batch, StepTimes
 from shoal.serve.scheduling.profile import Profiles
 from shoal.serve.scheduling.queues import Queue
 
@@ -19,7 +19,9 @@ class AimdScheduler(AllShareScheduler):
         super().__init__(slots, profiles)
         self._limits: dict[str, float] = {}
 
-    def finished(self, batch: Batch, now: float, device_s: float, ok: bool = True) -> None:
+    def finished(
+        self, batch: Batch, now: float, device_s: float, ok: bool = True, work: StepTimes | None = None
+    ) -> None:
         queue = self._queues.get(batch.queue)
         if queue is not None and queue.slo_s is not None and ok:
             limit = min(self._limits.get(batch.queue, 1.0), float(queue.max_batch))
@@ -27,7 +29,7 @@ class AimdScheduler(AllShareScheduler):
                 self._limits[batch.queue] = max(1.0, limit * DECREASE)
             elif batch.samples >= int(limit):
                 self._limits[batch.queue] = limit + INCREASE
-        super().finished(batch, now, device_s, ok)
+        super().finished(batch, now, device_s, ok, work)
 
     def _limit(self, queue: Queue) -> int:
         if queue.slo_s is None:

@@ -16,8 +16,8 @@ from math import exp, inf
 from shoal.core import Conflict, Invalid, NotFound, PriorityClass, Reason
 from shoal.serve.scheduling.batching import batch_room
 from shoal.serve.scheduling.headroom import Headroom, ProtectedService, patience_s
-from shoal.serve.scheduling.interface import Batch, Decision, Item, QueueSpec, Rejection
-from shoal.serve.scheduling.profile import Profiles
+from shoal.serve.scheduling.interface import Batch, Decision, Item, QueueSpec, Rejection, StepTimes
+from shoal.serve.scheduling.profile import Profiles, StepProfile
 from shoal.serve.scheduling.queues import USE_MEMORY_S, Account, PriorityLevel, Queue
 
 BURST_S = 0.05
@@ -30,6 +30,10 @@ GAP_POLL_S = 0.05
 STALE_S = 1.0
 """What did not run for so long is judged by its mean instead of its tail, lest a bad moment keep it out for ever."""
 
+STEPS_PART = 0.5
+"""The part of its objective in which a typical request of a model that works in steps is to be done; the rest is for
+waiting."""
+
 NOTHING = Decision()
 OWED = Reason("owed", "its tenant had least of its share among those with something to start")
 GAP = Reason("gap", "no guaranteed work needs the slot before this is done")
@@ -37,7 +41,8 @@ GAP = Reason("gap", "no guaranteed work needs the slot before this is done")
 
 @dataclass(slots=True)
 class Execution:
-    """A batch that runs; `ends_at` and `surely_at` are its expected and cautious ends."""
+    """A batch that runs; `ends_at` and `surely_at` are its expected and cautious ends. It was `sent` before it
+    `started` where it had to wait for the slot of another one."""
 
     queue: Queue
     account: Account
@@ -48,6 +53,7 @@ class Execution:
     started: float
     ends_at: float
     surely_at: float
+    sent: float
 
 
 class Pressure:
@@ -74,6 +80,8 @@ class SharedDevice:
     more batch while they execute, if it would be its turn now. It takes over slot and executor of the batch before it
     without a new decision. So `ahead_s` is the longest time for which it can overtake more urgent requests. Only
     guaranteed and steady work is sent ahead, and nothing behind an execution that takes longer than expected.
+
+    To a model that works in steps, executions are sent ahead as long as there are seats: they join between two steps.
     """
 
     ahead_s = 0.0
@@ -168,7 +176,7 @@ class SharedDevice:
 
     def decide(self, now: float) -> Decision:
         for execution in self._running.values():
-            if now - execution.started > self.ahead_s:
+            if now - execution.started > self.ahead_s and execution.queue.rows == 1:
                 execution.queue.eager = False
         if not self.free:
             return self._send_on(now)
@@ -206,11 +214,13 @@ class SharedDevice:
             return Decision(tuple(batches), tuple(refused), wake_at if wake_at < inf else None)
         return NOTHING
 
-    def finished(self, batch: Batch, now: float, device_s: float, ok: bool = True) -> None:
+    def finished(
+        self, batch: Batch, now: float, device_s: float, ok: bool = True, work: StepTimes | None = None
+    ) -> None:
         """Raises NotFound for a batch that does not run, or not any more."""
         execution = self._running.pop(batch.number, None)
         if execution is None:
-            self._out_of_turn(batch, now, device_s, ok)
+            self._out_of_turn(batch, now, device_s, ok, work)
             return
         queue, account = execution.queue, execution.account
         self._pressure.until(now, 1.0 - self.free / self.slots)
@@ -225,9 +235,12 @@ class SharedDevice:
         account.leaves(1)
         if ok:  # what deadlines feel is for how long the slot was taken, with the way to the replica and back
             took_s = max(device_s, now - execution.started)
+            if work is not None:
+                took_s = now - execution.sent
+                self._learn_steps(queue, work, now)
             queue.profile.observe(execution.samples, took_s, size=execution.size, now=now)
             brief = queue.profile.expected_s(1) < self.ahead_s and not queue.profile.pays(queue.max_batch)
-            queue.eager = brief and queue.steady and not account.level.best_effort
+            queue.eager = (brief and queue.steady and not account.level.best_effort) or queue.rows > 1
         if account.owed_key is not None and account.used_s < account.owed_key:
             account.owed_key = None  # it was charged too much at first: its entry stands too far back
             self._list(account)
@@ -361,9 +374,19 @@ class SharedDevice:
         self._running[number] = execution
         heappush(self._ends, (execution.ends_at, number))
 
-    def _out_of_turn(self, batch: Batch, now: float, device_s: float, ok: bool) -> None:
-        """A batch that was sent ahead is over before its turn: it failed, or another executor was done sooner than
-        the one whose slot it was to take. Raises NotFound if there is no such batch."""
+    def _learn_steps(self, queue: Queue, work: StepTimes, now: float) -> None:
+        """Rows are only as many as let a typical request be in time: more make each step longer, for all of them."""
+        steps = queue.profile.steps
+        if steps is None:
+            steps = queue.profile.steps = StepProfile()
+        steps.observe(work.steps, work.rows, work.step_s, now)
+        if queue.slo_s is not None:
+            queue.seats = steps.seats(queue.rows, STEPS_PART * queue.slo_s)
+
+    def _out_of_turn(self, batch: Batch, now: float, device_s: float, ok: bool, work: StepTimes | None) -> None:
+        """A batch that was sent ahead is over before its turn: it failed, or it joined the steps of another one and was
+        done sooner, or another executor was done sooner than the one whose slot it was to take. Raises NotFound if
+        there is no such batch."""
         execution = self._ahead.pop(batch.number, None)
         if execution is None:
             raise NotFound(f"batch {batch.number} does not run, or not any more", where=batch.queue)
@@ -371,7 +394,11 @@ class SharedDevice:
         execution.account.leaves(1)
         if ok:
             execution.account.charge(device_s * execution.slots, now)
-            execution.queue.profile.observe(execution.samples, device_s, size=execution.size, now=now)
+            took_s = device_s
+            if work is not None:
+                took_s = now - execution.sent
+                self._learn_steps(execution.queue, work, now)
+            execution.queue.profile.observe(execution.samples, took_s, size=execution.size, now=now)
         if execution.queue.waiting:
             self._post(execution.queue)
 
@@ -431,6 +458,7 @@ class SharedDevice:
             now,
             now + expected_s,
             now + expected_s * profile.tail,
+            now,
         )
         if queue.running < queue.executors:
             self._begin(number, execution, now)

@@ -147,6 +147,8 @@ class DeadlineScheduler(FairScheduler):
         sureness = self._sureness(now)
         factor = profile.factor(sureness)
         free_now = self.free >= queue.slots and queue.running < queue.executors
+        if queue.rows > 1 and not free_now:
+            free_now = queue.running > 0 and queue.takes_more()  # it joins what runs
         samples, queue_s = item.samples, queue.work_s
         if profile.pays(queue.max_batch):
             full, rest = divmod(queue.samples, queue.max_batch)
@@ -177,7 +179,7 @@ class DeadlineScheduler(FairScheduler):
             if used + others > SATURATED * slots or level.work_s > HORIZON_S * slots:
                 in_order_s = max(in_order_s, own_s / max(slots - others, share))
             wait_s += max(0.0, min(in_turn_s, in_order_s) - execution_s)
-            alone_s = (queue_s * before / queue.slots + execution_s) / queue.executors
+            alone_s = (queue_s * before / queue.slots + execution_s) / (queue.executors * queue.seats)
             wait_s = max(wait_s, alone_s - execution_s)
         before_it = above + others * used / (used + others) if others else above
         if before_it > 0.0 and level.cost_s > 0.0:
@@ -329,7 +331,7 @@ class DeadlineScheduler(FairScheduler):
     def _give_up(self, queue: Queue, now: float, refused: list[Rejection], code: str, text: str) -> None:
         item = queue.pop()[0]
         queue.posted = None
-        wait_s = queue.work_s / (max(1, queue.executors) * queue.slots)
+        wait_s = queue.work_s / (max(1, queue.executors) * queue.seats * queue.slots)
         facts = {"waited_s": now - item.arrived, "wanted_in_s": item.deadline - now}
         refused.append(Rejection(item, Reason(code, text, facts), wait_s))
         self._post(queue)

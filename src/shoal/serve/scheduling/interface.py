@@ -18,7 +18,8 @@ from shoal.core import PriorityClass, Reason
 class QueueSpec:
     """A (tenant, model version) queue. `slots` is what one execution occupies of the device's compute slots;
     `executors` how many replicas can execute at the same time (it changes by `resize`). `steady` says that executions
-    take about as long as each other, as a network's do; those of a function are unpredictable."""
+    take about as long as each other, as a network's do; those of a function are unpredictable. An executor of a model
+    that works in steps takes `rows` executions at once: those that come while it is at one join between two steps."""
 
     key: str
     tenant: str
@@ -29,6 +30,7 @@ class QueueSpec:
     executors: int = 1
     slo_s: float | None = None
     steady: bool = True
+    rows: int = 1
 
 
 @dataclass(slots=True)
@@ -80,6 +82,19 @@ class Decision:
     wake_at: float | None = None
 
 
+class StepTimes(Protocol):
+    """What a request took of a model that works in steps: how many, and on average the rows and the seconds of one."""
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def rows(self) -> float: ...
+
+    @property
+    def step_s(self) -> float: ...
+
+
 class Scheduler(Protocol):
     """Times are seconds of one monotonic clock, never decreasing from call to call."""
 
@@ -103,8 +118,11 @@ class Scheduler(Protocol):
 
     def decide(self, now: float) -> Decision: ...
 
-    def finished(self, batch: Batch, now: float, device_s: float, ok: bool = True) -> None:
-        """The batch's executor is free again after `device_s` of execution."""
+    def finished(
+        self, batch: Batch, now: float, device_s: float, ok: bool = True, work: StepTimes | None = None
+    ) -> None:
+        """The batch's executor is free again after `device_s` of execution. Of a model that works in steps, `device_s`
+        is the batch's part of the steps that it was in, and `work` says what those were."""
         ...
 
     def waiting(self) -> int: ...

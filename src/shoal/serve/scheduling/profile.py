@@ -58,17 +58,19 @@ class ExecutionProfile:
     """Times are seconds of one execution on an otherwise idle executor.
 
     `setup_s` and `per_sample_s` are the fit's coefficients for the typical size, `tail` the factor between expected and
-    cautious times, `count` how many executions were measured; before the first, times are a guess.
+    cautious times, `count` how many executions were measured; before the first, times are a guess. `steps` is what was
+    learned of the steps of a model that works in steps.
     """
 
     __slots__ = (
         "_first", "_level", "_order", "_power", "_recent", "_shape", "_share", "_singles", "_sizes", "count",
-        "per_sample_s", "setup_s", "tail",
+        "per_sample_s", "setup_s", "steps", "tail",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.count = 0
         self.tail = _UNKNOWN_TAIL
+        self.steps: StepProfile | None = None
         self._share = 0.5
         self._power = 0.0
         self._singles = 0
@@ -221,6 +223,35 @@ class ExecutionProfile:
         if len(self._order) < _FEW:
             tail = max(tail, _UNKNOWN_TAIL - (_UNKNOWN_TAIL - 1.0) * len(self._order) / _FEW)
         self.tail = tail if tail > 1.0 else 1.0
+
+
+class StepProfile:
+    """How long a step takes by the rows that are in it, and how many steps a request takes: `steps`, an average over
+    the last 16 or so requests."""
+
+    __slots__ = ("_times", "steps")
+
+    def __init__(self) -> None:
+        self._times = ExecutionProfile()
+        self.steps = 0.0
+
+    def observe(self, steps: int, rows: float, step_s: float, now: float) -> None:
+        """A request that was there for so many steps."""
+        if steps < 1:
+            return
+        self._times.observe(max(1, round(rows)), step_s, now=now)
+        self.steps += (steps - self.steps) / min(self._times.count, _LEVEL_MEMORY)
+
+    def step_s(self, rows: int) -> float:
+        """The mean."""
+        return self._times.expected_s(rows)
+
+    def seats(self, most: int, within_s: float) -> int:
+        """The most rows with which a typical request is done in this time; at least one, and all while too little is
+        known."""
+        if not self._times.known:
+            return most
+        return max(1, self._times.fitting(most, within_s / max(1.0, self.steps)))
 
 
 def _clip(ratio: float) -> float:

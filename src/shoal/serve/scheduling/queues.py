@@ -137,12 +137,14 @@ class Account(Load):
 class Queue:
     """Requests of one model version of one tenant, lowest rank first, equal ranks by number.
 
-    `work_s` is the compute time of all that wait here, as it is counted in the account and the level.
+    `work_s` is the compute time of all that wait here, as it is counted in the account and the level. `seats` is how
+    many of an executor's `rows` are used: as many as let a typical request be in time.
     """
 
     __slots__ = (
         "account", "ahead", "eager", "executors", "gap_s", "heap", "key", "last_arrival", "last_start", "max_batch",
-        "posted", "probe", "profile", "running", "samples", "scales", "slo_s", "slots", "steady", "waiting", "work_s",
+        "posted", "probe", "profile", "rows", "running", "samples", "scales", "seats", "slo_s", "slots", "steady",
+        "waiting", "work_s",
     )  # fmt: skip
 
     def __init__(self, spec: QueueSpec, account: Account, profile: ExecutionProfile) -> None:
@@ -157,6 +159,7 @@ class Queue:
         self.running = 0
         self.ahead: list[int] = []  # numbers of batches that were sent before an executor was free, oldest first
         self.eager = False
+        self.rows = self.seats = 1
         self.posted: int | None = None  # the number of the request by which the account's heap knows this queue
         self.probe: int | None = None  # the number of a request let through to learn how long executions take now
         self.gap_s = inf
@@ -170,11 +173,15 @@ class Queue:
         self.executors = spec.executors
         self.slo_s = spec.slo_s
         self.steady = spec.steady
-        self.eager = self.eager and spec.steady
+        if spec.rows != self.rows:
+            self.rows = self.seats = max(1, spec.rows)
+        self.eager = (self.eager and spec.steady) or self.rows > 1
 
     def takes_more(self) -> bool:
-        """Whether an executor is free; or, in an eager queue, one has nothing yet to go on with."""
-        return self.running < self.executors or (self.eager and len(self.ahead) < self.executors)
+        """Whether an executor is free; or, in an eager queue, one has nothing yet to go on with, or has a seat for one
+        more row."""
+        most = self.executors if self.rows == 1 else self.executors * (self.seats - 1)
+        return self.running < self.executors or (self.eager and len(self.ahead) < most)
 
     def add(self, rank: float, item: Item) -> None:
         entry = (rank, item.number, item)

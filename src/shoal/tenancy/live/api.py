@@ -12,8 +12,8 @@ from starlette.types import Receive, Scope, Send
 
 from shoal.base.http import network_of
 from shoal.contract.lifecycle import JobState
-from shoal.contract.models import View
 from shoal.contract.principal import Principal
+from shoal.contract.view import View
 from shoal.extension.describe import fails, shows
 from shoal.extension.web import NEWEST, Who, answer, extension_of
 from shoal.tenancy.live.planes import Planes

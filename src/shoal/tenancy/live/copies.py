@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from shoal.base.home import Home
-from shoal.control.backup import make_backup, restore_backup
+from shoal.control.home.backup import make_backup, restore_backup
 
 
 def backup(home: Path) -> bytes:

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from shoal.base.rates import Buckets
 from shoal.control.tokens import Unauthenticated
 from shoal.core import Clock, Overloaded
-from shoal.tenancy.live.gate import Gate
+from shoal.tenancy.live.turns import Gate
 
 _BEGIN = 64
 """So many requests begin in each round of the event loop, of all planes in turn."""

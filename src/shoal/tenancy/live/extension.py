@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import Annotated, ClassVar
 
 from fastapi import APIRouter
 from pydantic import Field
 from starlette.routing import Host
 
+from shoal.base.loops import BackgroundLoop, RunningLoop
 from shoal.contract.events import EventKinds
 from shoal.contract.lifecycle import JobState
+from shoal.contract.pages import Action, Column, Figure, Page, Table, Unit, Value
 from shoal.contract.records import Event
 from shoal.core import Capability, Fault, Unavailable
 from shoal.engine import Gang, LaunchFailed
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.store import Tables
-from shoal.tenancy.events import PlaneEvent
 from shoal.tenancy.live.api import PlaneDoor, Serving, router_of
 from shoal.tenancy.live.entrance import PlaneLimits
 from shoal.tenancy.live.planes import Planes
-from shoal.tenancy.live.tables import TABLES
-from shoal.tenancy.records import PlaneState
+from shoal.tenancy.live.repository import TABLES
+from shoal.tenancy.records import PlaneEvent, PlaneRecord, PlaneState
 
 _DOMAIN = r"^([a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*)?$"
 _OF_THE_POOL = ("node.", "tenant.")
@@ -52,6 +53,16 @@ class TenancySection(Section):
         )  # fmt: skip
 
 
+def _turn(plane: PlaneRecord) -> Action:
+    """An active plane may be suspended, a suspended one resumed."""
+    verb = "suspend" if plane.state is PlaneState.ACTIVE else "resume"
+    warning = "It answers no more, and what it has running is asked to end." if verb == "suspend" else ""
+    return Action(
+        name=f"{verb.capitalize()} {plane.name}", command=["shoal", "plane", verb, plane.name], method="POST",
+        path=f"/v1/planes/{plane.name}/{verb}", warning=warning,
+    )  # fmt: skip
+
+
 class Tenancy(Extension, Serving):
     """Gives teams control planes of their own over this server's pool."""
 
@@ -73,6 +84,9 @@ class Tenancy(Extension, Serving):
 
     async def open(self) -> None:
         await self.planes.open()
+
+    def loops(self) -> Sequence[BackgroundLoop]:
+        return (RunningLoop("planes", self.planes.watch),)
 
     async def close(self) -> None:
         await self.planes.close()
@@ -107,13 +121,23 @@ class Tenancy(Extension, Serving):
     def delegated(self, job: LiveJob) -> bool:
         return self.planes.owner(job.job.owner_id) is not None
 
-    def status(self) -> Mapping[str, Any]:
-        planes = self.planes.all()
-        return (
-            {"planes": len(planes), "awake": sum(self.planes.is_awake(plane.name) for plane in planes)}
-            if planes
-            else {}
-        )
+    def page(self, tenant: str | None) -> Page | None:
+        """A plane is shown to the people of the tenant that it belongs to."""
+        planes = [one for one in self.planes.all() if tenant in (None, one.tenant)]
+        if not planes:
+            return None
+        awake = {plane.name: self.planes.is_awake(plane.name) for plane in planes}
+        figures = [Figure(name="planes", value=len(planes)), Figure(name="awake", value=sum(awake.values()))]
+        columns = [
+            Column(name="plane"), Column(name="tenant"), Column(name="state"), Column(name="awake"),
+            Column(name="made", unit=Unit.TIME),
+        ]  # fmt: skip
+        rows: list[list[Value]] = [
+            [one.name, one.tenant, one.state.value.lower(), awake[one.name], one.created_at] for one in planes
+        ]
+        table = Table(title="Planes", columns=columns, rows=rows)
+        actions = [_turn(one) for one in planes] if tenant is None else []
+        return Page(title="Virtual control planes", figures=figures, parts=[table], actions=actions)
 
     def routers(self) -> Sequence[APIRouter]:
         return (router_of(),)

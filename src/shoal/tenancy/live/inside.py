@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from shoal.admission import Explanation, Snapshot
+from shoal.admission import Blocker, Snapshot
 from shoal.contract.lifecycle import JobState
 from shoal.core import Reason
-from shoal.extension import Explain, Extension, LiveJob, NoSection, Server
-from shoal.tenancy.telling import with_pool
+from shoal.extension import Extension, LiveJob, NoSection, Server
+from shoal.tenancy.translate import from_pool
 
 
 class Inside(Extension):
@@ -22,10 +22,9 @@ class Inside(Extension):
     def __init__(self, server: Server, settings: NoSection) -> None:
         del server, settings
 
-    async def explain(self, snapshot: Snapshot, job: LiveJob, usual: Explain) -> Explanation:
-        own = await usual()
+    async def explain(self, snapshot: Snapshot, job: LiveJob) -> Sequence[Blocker]:
         if job.job.state not in (JobState.QUEUED, JobState.STARTING):
-            return own
+            return ()
         ends = [end for one in snapshot.running.values() if (end := one.expected_end or one.latest_end) is not None]
         pool = self.pool(job, ends)
-        return own if pool is None else with_pool(own, pool)
+        return () if pool is None else (from_pool(pool),)

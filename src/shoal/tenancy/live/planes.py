@@ -16,14 +16,13 @@ from shoal.admission import Policy
 from shoal.base.loops import Turns
 from shoal.contract.records import NewEvent
 from shoal.control.door import Door
-from shoal.control.extensions import Chosen
+from shoal.control.extensions.loaded import Chosen
 from shoal.control.plane import ControlPlane
 from shoal.control.server import put_admin_token
 from shoal.control.tokens import TokenCache, Unauthenticated, new_token
 from shoal.core import Conflict, Invalid, NotFound, Unavailable
 from shoal.extension import LiveJob, NoSection, Server
 from shoal.store import Store, WriterThreads, open_store, read_tokens
-from shoal.tenancy.events import PlaneEvent
 from shoal.tenancy.live import copies
 from shoal.tenancy.live.entrance import Asleep, Entrance, PlaneLimits
 from shoal.tenancy.live.homes import PlaneHomes
@@ -31,8 +30,8 @@ from shoal.tenancy.live.inside import Inside
 from shoal.tenancy.live.repository import PlaneRepository
 from shoal.tenancy.live.shared_engine import SharedEngine
 from shoal.tenancy.models import AuditList, UsageView
-from shoal.tenancy.records import PlaneRecord, PlaneState
-from shoal.tenancy.returning import cleared
+from shoal.tenancy.records import PlaneEvent, PlaneRecord, PlaneState
+from shoal.tenancy.translate import cleared
 from shoal.tenancy.usage import audited, usage_of
 
 P = ParamSpec("P")
@@ -97,7 +96,6 @@ class Planes:
         self._awake: dict[str, Awake] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._loop = Turns(log, "waking a plane, or putting it to sleep, failed", server.on_fatal)
-        self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Planes that had work when the last server ended are woken, for they hand it over, or wait for its end."""
@@ -114,12 +112,8 @@ class Planes:
                     await self._awaken(name)
 
         await asyncio.gather(*map(wake, due))
-        self._task = asyncio.create_task(self._watch(), name="planes")
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
         for name in list(self._awake):
             await self._leave(name)
         if self._threads is not None:
@@ -458,7 +452,8 @@ class Planes:
         self._keep(record)
         await self._beside(self._homes.move, record.id)
 
-    async def _watch(self) -> None:
+    async def watch(self) -> None:
+        """Put idle planes to sleep, and remove what deleted ones left."""
         while True:
             await asyncio.sleep(_LOOK_S)
             now = self._server.clock.monotonic()

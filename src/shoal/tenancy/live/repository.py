@@ -6,13 +6,41 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Connection, Executable, delete, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Double,
+    Executable,
+    Table,
+    Text,
+    UniqueConstraint,
+    delete,
+    insert,
+    select,
+    update,
+)  # fmt: skip
 
 from shoal.contract.records import NewEvent
-from shoal.store import Store
-from shoal.tenancy.live.tables import plane
+from shoal.store import Key, Store, Tables, new_metadata
 from shoal.tenancy.records import PlaneRecord, PlaneState
 
+metadata = new_metadata()
+
+plane = Table(
+    "plane",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("busy", BigInteger, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    UniqueConstraint("name", name="uq_plane_name"),
+)
+
+TABLES = Tables("tenancy", metadata, living=select(plane.c.id))
 _plane = plane.c
 
 

@@ -19,11 +19,8 @@ from shoal.core import Capability, Fault, NotFound, Reason, Sandbox, Unavailable
 from shoal.engine import Gang, GangStatus, Inventory, LaunchFailed, LogChunk, LogTimes, Phase
 from shoal.engine.present import Present
 from shoal.extension import LiveJob, Server
-from shoal.tenancy.handing import asked_for
-from shoal.tenancy.pooling import pool_for
 from shoal.tenancy.records import PlaneRecord
-from shoal.tenancy.returning import TAKEN_BACK, status_of, unknown
-from shoal.tenancy.telling import quota_left
+from shoal.tenancy.translate import TAKEN_BACK, asked_for, pool_for, quota_left, status_of, unknown
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ class GavelSettings:
     """`spare` gives out what no share asks for; `shuffle` seeds the order in which columns are visited (None: the
     fastest first). `published` has the habits of Gavel's code, without which its tables do not come out:
 
-    - Every share counts, however small. An interior point solver (`policy/centre.py`) leaves a little of every type to
+    - Every share counts, however small. An interior point solver (`centre.py`) leaves a little of every type to
       every job, and what is left over in a round goes by these.
     - A job that came after the allocation is chosen for what is left over, but not started: its place stays empty until
       it is part of an allocation.

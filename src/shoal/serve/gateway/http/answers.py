@@ -5,8 +5,8 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from shoal.base.http.answers import JSON, document, status_line
+from shoal.inference.types import Buffer
 from shoal.serve.protocol import errors
-from shoal.serve.types import Buffer
 
 METRICS = b"text/plain; version=0.0.4; charset=utf-8"
 

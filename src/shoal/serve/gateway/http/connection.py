@@ -15,12 +15,12 @@ from shoal.base.http.answers import JSON, document
 from shoal.base.http.connection import Connection
 from shoal.base.http.head import Head, read_number
 from shoal.base.http.receiver import Buffer
+from shoal.inference.protocol import requests, responses
+from shoal.inference.protocol.requests import Reply
+from shoal.inference.types import InferRequest
 from shoal.serve.gateway.http import answers
 from shoal.serve.gateway.http.routes import Asked, Route, find
-from shoal.serve.protocol import requests, responses
 from shoal.serve.protocol.errors import Unauthorized, WrongMethod
-from shoal.serve.protocol.requests import Reply
-from shoal.serve.types import InferRequest
 
 if TYPE_CHECKING:
     from shoal.serve.gateway.http.front import HttpFront

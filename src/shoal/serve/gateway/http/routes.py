@@ -11,10 +11,11 @@ from urllib.parse import unquote
 import orjson
 
 from shoal.core import Forbidden
-from shoal.serve.errors import BadRequest, NotReady
+from shoal.inference.errors import BadRequest
+from shoal.inference.types import Buffer
+from shoal.serve.errors import NotReady
 from shoal.serve.protocol import documents
 from shoal.serve.protocol.errors import NoSuchCall
-from shoal.serve.types import Buffer
 
 if TYPE_CHECKING:
     from shoal.serve.gateway.http.front import HttpFront

@@ -1,0 +1,1 @@
+"""`shoal cache`: decide, simulate, and serve a shared cache."""

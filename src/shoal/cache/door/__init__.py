@@ -1,0 +1,1 @@
+"""How programs read through the cache: the fsspec protocol `shoal`, and a read-only file system for the others."""

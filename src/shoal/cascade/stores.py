@@ -1,0 +1,189 @@
+"""Stores of features that are looked up by key: Redis, SQLite, HTTP. Each fetches many keys in one request.
+
+What goes wrong with a store (away, too slow, an answer that is too short) is an OSError, which serving turns into 503
+or an approximate answer; it is never silent.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import sqlite3
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+from urllib.parse import parse_qs, quote, urlsplit
+
+from shoal.core import Invalid
+
+Clock = Callable[[], float]
+MOST_SQL_KEYS = 500
+"""In one statement: SQLite allows 999 variables."""
+
+
+class Store(Protocol):
+    """Values by key."""
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """As many values as keys; None for one that is not there. Raises OSError."""
+        ...
+
+
+@functools.cache
+def open_store(url: str, deadline_s: float) -> Store:
+    """One connection for a process: `redis://host:port/0`, `unix:///path` (Redis), `sqlite:///path?table=T` (columns
+    `key` and `value`), or `http://host/path` (POST {"keys": []}, answered by {"values": [base64 or null]}). Raises
+    Invalid for any other."""
+    parts = urlsplit(url)
+    match parts.scheme:
+        case "redis" | "rediss" | "unix":
+            return RedisStore(url, deadline_s)
+        case "sqlite":
+            table = parse_qs(parts.query).get("table", ["features"])[0]
+            if not table.isidentifier():
+                raise Invalid(f"{table!r} is no name of a table", where="store")
+            return SqliteStore(parts.path, table, deadline_s)
+        case "http" | "https":
+            return HttpStore(url, deadline_s)
+    raise Invalid(
+        f"no store of the kind {parts.scheme!r}", where="store", hint="redis://, unix://, sqlite:// or http://"
+    )
+
+
+class RedisStore:
+    """One MGET for all keys."""
+
+    def __init__(self, url: str, deadline_s: float) -> None:
+        try:
+            import redis
+        except ImportError:
+            raise Invalid("look-ups in Redis need the package redis", where="store", hint="pip install redis") from None
+        self._errors = redis.exceptions.RedisError
+        self._client = redis.Redis.from_url(url, socket_timeout=deadline_s, socket_connect_timeout=deadline_s)
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        if not keys:
+            return []
+        try:
+            values: list[Any] = self._client.mget(list(keys))
+        except self._errors as error:
+            raise OSError(f"Redis: {error}") from None
+        return checked(values, len(keys))
+
+
+class SqliteStore:
+    def __init__(self, path: str, table: str, deadline_s: float) -> None:
+        self._address = f"file:{quote(path)}?mode=ro"
+        self._deadline_s = deadline_s
+        self._open: sqlite3.Connection | None = None
+        self._table = table
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        found: dict[str, bytes] = {}
+        try:
+            for begin in range(0, len(keys), MOST_SQL_KEYS):
+                some = keys[begin : begin + MOST_SQL_KEYS]
+                marks = ",".join("?" * len(some))
+                statement = f"SELECT key, value FROM {self._table} WHERE key IN ({marks})"  # noqa: S608  # an identifier
+                found |= dict(self._connection().execute(statement, list(some)))
+        except sqlite3.Error as error:
+            raise OSError(f"SQLite: {error}") from None
+        return [found.get(key) for key in keys]
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._open is None:
+            self._open = sqlite3.connect(self._address, uri=True, timeout=self._deadline_s, check_same_thread=False)
+        return self._open
+
+
+class HttpStore:
+    def __init__(self, url: str, deadline_s: float) -> None:
+        import httpx
+
+        self._url = url
+        self._errors = (httpx.HTTPError, ValueError, KeyError, TypeError)
+        self._client = httpx.Client(timeout=deadline_s)
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        try:
+            response = self._client.post(self._url, json={"keys": list(keys)})
+            response.raise_for_status()
+            values = [None if one is None else base64.b64decode(one) for one in response.json()["values"]]
+        except self._errors as error:
+            raise OSError(f"HTTP store: {error}") from None
+        return checked(values, len(keys))
+
+
+def checked(values: list[bytes | None], wanted: int) -> list[bytes | None]:
+    """Raises OSError for an answer that is too short or too long."""
+    if len(values) != wanted:
+        raise OSError(f"the store answered {len(values)} values to {wanted} keys")
+    return values
+
+
+class CachedStore:
+    """A store with the values of hot keys at hand: at most `most_bytes` of them, each for `ttl_s`. A new value takes
+    the place of the one used longest ago only if its key is asked for more often for its size."""
+
+    def __init__(self, store: Store, most_bytes: int, ttl_s: float, clock: Clock = time.monotonic) -> None:
+        self._store = store
+        self._most = most_bytes
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._values: OrderedDict[str, tuple[bytes | None, float]] = OrderedDict()
+        self._asked: dict[str, int] = {}
+        self._bytes = 0
+        self.hits = 0
+        self.misses = 0
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        now = self._clock()
+        found: dict[str, bytes | None] = {}
+        for key in keys:
+            self._asked[key] = self._asked.get(key, 0) + 1
+            kept = self._values.get(key)
+            if kept is not None and now - kept[1] < self._ttl_s:
+                found[key] = kept[0]
+                self._values.move_to_end(key)
+        missing = list(dict.fromkeys(key for key in keys if key not in found))
+        self.hits += len(keys) - len(missing)
+        self.misses += len(missing)
+        if missing:
+            for key, value in zip(missing, self._store.get_many(missing), strict=True):
+                found[key] = value
+                self._admit(key, value, now)
+        if len(self._asked) > 8 * max(len(self._values), 1000):  # old counts fade, and take no memory for ever
+            self._asked = {key: count // 2 for key, count in self._asked.items() if count > 1}
+        return [found[key] for key in keys]
+
+    def _admit(self, key: str, value: bytes | None, now: float) -> None:
+        size = self._size(key, value)
+        self._drop(key)
+        while self._bytes + size > self._most and self._values:
+            victim = next(iter(self._values))
+            worth = self._asked.get(victim, 0) / self._size(victim, self._values[victim][0])
+            if self._asked[key] / size <= worth:
+                return
+            self._drop(victim)
+        if self._bytes + size <= self._most:
+            self._values[key] = value, now
+            self._bytes += size
+
+    def _drop(self, key: str) -> None:
+        kept = self._values.pop(key, None)
+        if kept is not None:
+            self._bytes -= self._size(key, kept[0])
+
+    @staticmethod
+    def _size(key: str, value: bytes | None) -> int:
+        return len(key) + len(value or b"") + 150  # what Python's objects take beside
+
+
+def with_cache(store: Store, most_bytes: int, ttl_s: float) -> Store:
+    return CachedStore(store, most_bytes, ttl_s) if most_bytes else store
+
+
+def plain_key(parts: Sequence[Any]) -> str:
+    """The key of a row: its values joined by colons; whole floats as integers, so that 7 and 7.0 are one key."""
+    return ":".join(str(int(one)) if isinstance(one, float) and one.is_integer() else str(one) for one in parts)

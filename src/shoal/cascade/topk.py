@@ -1,0 +1,124 @@
+"""The best k of many rows: a cheap stage keeps r times k of them, and the full pipeline ranks those.
+
+How large r must be is chosen on queries of select rows, and certified on queries of certify rows. A query is a number
+of rows drawn from them. What is certified: with the stated confidence, at least a share of the queries drawn like this
+have a precision at k of at least `precision` against the full ranking.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.cascade.certificate import upper_bound
+from shoal.cascade.steps.base import Floats
+
+RATIOS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
+QUERIES = 600
+"""To certify 99 % at 95 % takes 299 without a failure, and 473 with one."""
+QUERY_SHARE = 0.25
+"""Of the rows, in a query, as in Willump's evaluation."""
+
+
+@dataclass(frozen=True)
+class TopK:
+    """A certified filter. `ratio`: how many times k rows the cheap stage keeps."""
+
+    k: int
+    ratio: float
+    precision: float
+    share: float
+    confidence: float
+    query_rows: int
+    queries: int
+    failures: int
+
+    def kept(self, rows: int) -> int:
+        return min(rows, math.ceil(self.ratio * self.k))
+
+    @property
+    def statement(self) -> str:
+        return (
+            f"precision at {self.k} of at least {self.precision:g} in {self.share * 100:g} % of queries of "
+            f"{self.query_rows:,} rows, with {self.confidence * 100:g} % confidence ({self.failures} of {self.queries} "
+            f"queries fell short)"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TopK:
+        found = cls(**data)
+        if found.k < 1 or found.ratio < 1:
+            raise ValueError("a filter keeps at least k rows")
+        return found
+
+
+def best(scores: Floats, k: int) -> NDArray[np.intp]:
+    """The places of the k largest, the largest first; of equal ones the first."""
+    if k >= len(scores):
+        return np.argsort(-scores, kind="stable")
+    least = np.partition(scores, len(scores) - k)[len(scores) - k]
+    chosen = np.flatnonzero(scores >= least)
+    return chosen[np.argsort(-scores[chosen], kind="stable")][:k]
+
+
+def two_stages(
+    small: Callable[[], Floats], full_of: Callable[[NDArray[np.intp]], Floats], k: int, kept: int
+) -> NDArray[np.intp]:
+    """`small`: the cheap stage's scores of all rows; `full_of`: the full pipeline's of some."""
+    chosen = np.sort(best(small(), kept))
+    return chosen[best(full_of(chosen), k)]
+
+
+def shortfalls(
+    small: Floats, full: Floats, k: int, precision: float, ratios: Sequence[float], seed: int, queries: int = QUERIES
+) -> dict[float, int]:
+    """By ratio, how many queries have a lower precision. small, full: scores of the rows that queries are drawn
+    from."""
+    draw = np.random.default_rng(seed)
+    size = query_size(len(small), k)
+    failed = dict.fromkeys(ratios, 0)
+    for _ in range(queries):
+        rows = draw.choice(len(small), size, replace=False)
+        wanted = best(full[rows], k)
+        place = np.empty(size, np.intp)
+        place[np.argsort(-small[rows], kind="stable")] = np.arange(size)
+        # The full ranking keeps every wanted row that the cheap stage keeps.
+        for ratio in ratios:
+            found = int((place[wanted] < math.ceil(ratio * k)).sum())
+            failed[ratio] += found < precision * k
+    return failed
+
+
+def query_size(rows: int, k: int) -> int:
+    return min(rows, max(int(rows * QUERY_SHARE), 2 * k))
+
+
+def least_ratio(small: Floats, full: Floats, k: int, precision: float, share: float, seed: int) -> float | None:
+    """The smallest ratio with which a share of the select queries is precise enough; None where none is."""
+    failed = shortfalls(small, full, k, precision, RATIOS, seed)
+    return next((ratio for ratio in RATIOS if failed[ratio] <= (1 - share) * QUERIES), None)
+
+
+def certify(
+    small: Floats, full: Floats, k: int, first: float, precision: float, share: float, confidence: float, seed: int
+) -> TopK | None:
+    """The smallest ratio that passes, from the largest down to the one that was chosen: fixed sequence testing, strict
+    to bold. None where the largest fails."""
+    sequence = [ratio for ratio in reversed(RATIOS) if ratio >= first]
+    failed = shortfalls(small, full, k, precision, sequence, seed)
+    found = None
+    for ratio in sequence:
+        if upper_bound(failed[ratio], QUERIES, 1 - confidence) > 1 - share:
+            break
+        found = ratio
+    if found is None:
+        return None
+    return TopK(k, found, precision, share, confidence, query_size(len(small), k), QUERIES, failed[found])

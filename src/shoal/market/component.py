@@ -1,0 +1,10 @@
+"""The declaration of this component."""
+
+from shoal.extension import Component
+
+MARKET = Component(
+    extension="shoal.market.live.extension:Market",
+    commands={"market": "shoal.market.commands.market"},
+    client={"market": "shoal.market.methods:Market"},
+    options={"market": "shoal.market.commands.up:MARKET"},
+)

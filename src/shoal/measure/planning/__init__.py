@@ -1,0 +1,1 @@
+"""From profiles to a plan: which models share which accelerators, and how many are needed."""

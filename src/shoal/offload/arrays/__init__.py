@@ -1,0 +1,1 @@
+"""Arrays: capture of their operations, and the ways in which what was captured is run."""

@@ -1,0 +1,186 @@
+"""Makes large new arrays tracked: the functions of NumPy that create them, and its random number generators."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shoal.offload.arrays.lazy import Lazy
+from shoal.offload.arrays.results import KINDS
+from shoal.offload.arrays.state import is_program, state
+from shoal.offload.arrays.tracked import Guarded, Tracked, memory, strip
+
+_FRESH = (
+    "zeros", "ones", "empty", "full", "arange", "linspace", "logspace", "geomspace", "eye", "identity", "tri",
+    "fromfunction", "fromiter", "fromstring", "loadtxt", "genfromtxt", "load", "meshgrid", "indices", "copy",
+    "zeros_like", "ones_like", "empty_like", "full_like", "concatenate", "stack", "vstack", "hstack", "tile",
+    "repeat",
+)  # fmt: skip
+"""Functions that give new arrays."""
+
+_CONVERTING = ("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "require")
+"""Functions that give a new array or their argument: a pending one is computed first."""
+
+_PATIENCE = 10_000
+"""Creations without a large array after which the functions of NumPy are put back: this program has none."""
+
+_SHORTEST_ROW = 2048
+"""Elements of a row below which an array of several dimensions is left alone: programs loop over the rows of tables,
+and an operation on a short row of a tracked array takes twice as long."""
+
+_DRAWS = (
+    "random", "uniform", "normal", "standard_normal", "integers", "exponential", "standard_exponential", "poisson",
+    "gamma", "standard_gamma", "beta", "binomial", "choice", "lognormal", "laplace", "logistic", "chisquare",
+    "triangular", "weibull", "permutation", "permuted", "shuffle", "geometric", "gumbel", "pareto", "power",
+    "rayleigh", "standard_t", "wald",
+)  # fmt: skip
+_LEGACY = ("rand", "randn", "randint", "random_sample", "ranf", "sample")
+_SMALL_DRAWS = 200
+"""Small draws by one method after which its calls of this generator are left alone."""
+
+
+def own(result: Any) -> Any:
+    """A large array as a tracked one, if nothing else holds it and the program itself asked for it."""
+    kind = type(result)
+    if kind is np.ndarray:
+        # references: the wrapper's variable, the one here, and the argument
+        if result.size < state.threshold or sys.getrefcount(result) > 4 or result.dtype.char not in KINDS:
+            return result
+        if 0 < _row(result) < min(_SHORTEST_ROW, state.threshold):
+            return result
+        if result.base is None:
+            return result.view(Tracked)
+        if _only_view(result):
+            return result.base.view(Tracked).reshape(result.shape)
+    elif kind is list or kind is tuple:
+        return kind(map(own, result))
+    return result
+
+
+def _row(array: np.ndarray) -> int:
+    """The elements of one row, as a loop over the array gives it; 0 where it gives single numbers."""
+    return array.size // array.shape[0] if array.ndim > 1 else 0
+
+
+def _only_view(array: np.ndarray) -> bool:
+    """Whether it is all of another array's memory, in its order, and nothing else has that."""
+    base = array.base
+    if type(base) is not np.ndarray or base.base is not None or sys.getrefcount(base) > 3:  # the array's, two here
+        return False
+    return base.nbytes == array.nbytes and base.dtype == array.dtype and array.flags.c_contiguous
+
+
+class Creation:
+    """The wrapped functions of NumPy, and how to take them out."""
+
+    def __init__(self) -> None:
+        self._replaced: list[tuple[Any, str, Any]] = []
+        self._small = 0
+
+    def install(self) -> None:
+        for name in _FRESH:
+            self._replace(np, name, self._fresh(getattr(np, name)))
+        for name in _CONVERTING:
+            self._replace(np, name, self._converting(getattr(np, name)))
+        for name in (*_DRAWS, *_LEGACY):
+            if hasattr(np.random, name):
+                self._replace(np.random, name, self._fresh(getattr(np.random, name)))
+        self._replace(np.random, "default_rng", _generators(np.random.default_rng))
+
+    def _replace(self, module: Any, name: str, wrapper: Any) -> None:
+        self._replaced.append((module, name, getattr(module, name)))
+        setattr(module, name, wrapper)
+
+    def uninstall(self) -> None:
+        for module, name, original in self._replaced:
+            setattr(module, name, original)
+        self._replaced.clear()
+
+    def _fresh(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def create(*args: Any, **options: Any) -> Any:
+            result = original(*args, **options)
+            if type(result) is not np.ndarray or result.size < state.threshold:
+                self._small += 1
+                if self._small > _PATIENCE:
+                    self.uninstall()
+                return own(result) if type(result) in (list, tuple) and is_program(sys._getframe(1)) else result
+            self._small = 0
+            return own(result) if is_program(sys._getframe(1)) else result
+
+        return create
+
+    def _converting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def convert(*args: Any, **options: Any) -> Any:
+            if args and type(args[0]) in _CAPTURED:
+                return _converted(original, args[0], args[1:], options)
+            result = original(*args, **options)
+            if type(result) is not np.ndarray or result.size < state.threshold:
+                self._small += 1
+                if self._small > _PATIENCE:
+                    self.uninstall()
+                return result
+            self._small = 0
+            return own(result) if is_program(sys._getframe(1)) else result
+
+        return convert
+
+
+_CAPTURED = frozenset((Lazy, Tracked, Guarded))
+
+
+def _converted(original: Callable[..., Any], given: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """A captured array as NumPy would have it: the plain class, or itself where subclasses are kept."""
+    array = given.compute() if type(given) is Lazy else given
+    memory.flush(array)
+    result = original(array, *args, **options)
+    if type(result) is np.ndarray:
+        if result.base is None:
+            return own(result)
+        memory.expose(array)
+    return result
+
+
+def _generators(original: Callable[..., Any]) -> Callable[..., Any]:
+    class Generator(np.random.Generator):
+        """The generator of NumPy with the same stream; large draws are tracked."""
+
+    for name in _DRAWS:
+        if hasattr(np.random.Generator, name):
+            setattr(Generator, name, _drawing(getattr(np.random.Generator, name)))
+
+    @functools.wraps(original)
+    def default_rng(*args: Any, **options: Any) -> Any:
+        made = original(*args, **options)
+        if type(made) is not np.random.Generator or made is (args[0] if args else None):
+            return made
+        return Generator(made.bit_generator)
+
+    return default_rng
+
+
+def _drawing(original: Any) -> Any:
+    name = original.__name__
+
+    @functools.wraps(original)
+    def draw(self: Any, *args: Any, **options: Any) -> Any:
+        out = options.get("out")
+        args = tuple(strip(each) if isinstance(each, np.ndarray) else each for each in args)
+        options = {key: strip(each) if isinstance(each, np.ndarray) else each for key, each in options.items()}
+        result = original(self, *args, **options)
+        if out is not None:
+            return out
+        if type(result) is not np.ndarray or result.size < state.threshold:
+            if result is not None:
+                small = self.__dict__["_small"] = self.__dict__.get("_small", 0) + 1
+                if small >= _SMALL_DRAWS:
+                    self.__dict__[name] = original.__get__(self)
+            return result
+        return own(result) if is_program(sys._getframe(1)) else result
+
+    return draw

@@ -1,0 +1,131 @@
+"""The operators of pending results."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shoal.offload.arrays.lazy import Lazy
+from shoal.offload.arrays.results import POWERS
+from shoal.offload.arrays.state import state
+from shoal.offload.arrays.tracked import plain, strip, track
+
+
+class _Counted:
+    def __iadd__(self, other: Any) -> Any:
+        return sys.getrefcount(self)
+
+
+def _references_of_an_operand() -> int:
+    """What an object's reference count is within its in-place operator, when one variable holds it."""
+    counted = _Counted()
+    counted += 1
+    return counted  # type: ignore[return-value]
+
+
+_ALONE = _references_of_an_operand()
+
+
+def _at_once(name: str, ufunc: Any, self: Any, inputs: tuple[Any, ...], other: Any, frame: Any) -> Any:
+    """The operator for operands that are not captured. Another library's operand may have it its way."""
+    if other is None or isinstance(other, np.ndarray | np.generic | int | float | complex):
+        return state.eager(ufunc, "__call__", inputs, {}, frame)
+    return track(getattr(plain(self.look()), name)(other))
+
+
+def _binary(name: str, ufunc: Any) -> None:
+    def forward(self: Lazy, other: Any) -> Any:
+        frame = sys._getframe(1)
+        result = state.capture(ufunc, (self, other), frame)
+        return _at_once(f"__{name}__", ufunc, self, (self, other), other, frame) if result is None else result
+
+    def backward(self: Lazy, other: Any) -> Any:
+        frame = sys._getframe(1)
+        result = state.capture(ufunc, (other, self), frame)
+        return _at_once(f"__r{name}__", ufunc, self, (other, self), other, frame) if result is None else result
+
+    def in_place(self: Lazy, other: Any) -> Any:
+        if sys.getrefcount(self) <= _ALONE and self.value is None:
+            result = state.capture(ufunc, (self, other), sys._getframe(1))
+            if result is not None:
+                if result.dtype == self.dtype and result.shape == self.shape:
+                    return result
+                del result
+        return getattr(operator, f"i{name}")(self.compute(), other)
+
+    setattr(Lazy, f"__{name}__", forward)
+    setattr(Lazy, f"__r{name}__", backward)
+    setattr(Lazy, f"__i{name}__", in_place)
+
+
+def _comparison(name: str, ufunc: Any) -> None:
+    def compare(self: Lazy, other: Any) -> Any:
+        frame = sys._getframe(1)
+        result = state.capture(ufunc, (self, other), frame)
+        return _at_once(f"__{name}__", ufunc, self, (self, other), other, frame) if result is None else result
+
+    setattr(Lazy, f"__{name}__", compare)
+
+
+def _unary(name: str, ufunc: Any) -> None:
+    def apply(self: Lazy) -> Any:
+        result = state.capture(ufunc, (self,), sys._getframe(1))
+        return getattr(self.compute(), f"__{name}__")() if result is None else result
+
+    setattr(Lazy, f"__{name}__", apply)
+
+
+def power(self: Lazy, other: Any) -> Any:
+    frame = sys._getframe(1)
+    kind = type(other)
+    inputs: tuple[Any, ...] = (self,)
+    ufunc: Any = None
+    if (kind is int or kind is float) and self.dtype.kind in "fc":
+        ufunc = POWERS.get(other)
+    elif kind is int and other == 2 and self.dtype.kind in "iu":
+        ufunc = np.square
+    if ufunc is None:
+        ufunc, inputs = np.power, (self, other)
+    result = state.capture(ufunc, inputs, frame)
+    return _at_once("__pow__", ufunc, self, inputs, other, frame) if result is None else result
+
+
+def _looking(name: str) -> Callable[..., Any]:
+    def method(self: Lazy, *args: Any) -> Any:
+        return getattr(np.ndarray, name)(plain(self.look()), *strip(args))
+
+    method.__name__ = name
+    return method
+
+
+_BINARY: dict[str, Any] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide, "floordiv": np.floor_divide,
+    "mod": np.remainder, "pow": np.power, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "lshift": np.left_shift, "rshift": np.right_shift,
+}  # fmt: skip
+_COMPARISONS: dict[str, Any] = {
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+}  # fmt: skip
+_UNARY: dict[str, Any] = {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.invert}
+_LOOKING = (
+    "__bool__", "__int__", "__float__", "__complex__", "__index__", "__contains__", "__iter__", "__repr__", "__str__",
+    "__format__", "__matmul__", "__rmatmul__", "__imatmul__", "__divmod__", "__rdivmod__", "__delitem__",
+)  # fmt: skip
+
+
+def add_operators(lazy: Any) -> None:
+    """Give pending results the operators of arrays."""
+    for name, ufunc in _BINARY.items():
+        _binary(name, ufunc)
+    for name, ufunc in _COMPARISONS.items():
+        _comparison(name, ufunc)
+    for name, ufunc in _UNARY.items():
+        _unary(name, ufunc)
+    for name in _LOOKING:
+        setattr(lazy, name, _looking(name))
+    lazy.__pow__ = power
+    lazy.__hash__ = None

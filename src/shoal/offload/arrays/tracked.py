@@ -1,0 +1,195 @@
+"""Ordinary arrays whose operations are seen."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shoal.offload.arrays.memory import Memory
+from shoal.offload.arrays.results import KINDS
+from shoal.offload.arrays.state import state
+
+_SMALL_VIEWS = 200
+"""Small views of one array, as a loop over rows makes, after which its operations are left alone."""
+
+
+class Calm(np.ndarray):
+    """An array that was tracked, and whose operations are not worth seeing."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.view(np.ndarray).__reduce_ex__(protocol)
+
+    def __repr__(self) -> str:
+        return repr(self.view(np.ndarray))
+
+
+class Tracked(np.ndarray[Any, Any]):
+    """An ordinary array whose operations are seen."""
+
+    __slots__ = ()
+
+    def __array_finalize__(self, parent: Any) -> None:
+        if isinstance(parent, Tracked):
+            count = memory.add_view(parent, self)
+            if count >= _SMALL_VIEWS:
+                if self.size < state.threshold and type(parent) is Tracked:
+                    parent.__class__ = Calm  # type: ignore[assignment]
+                memory.keep_live_views(parent)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        frame = sys._getframe(1)
+        if method == "__call__" and not options:
+            result = state.capture(ufunc, inputs, frame)
+            if result is not None:
+                return result
+        else:
+            state.why = "options"
+        return state.eager(ufunc, method, inputs, options, frame)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        return state.call(function, types, args, options, sys._getframe(1))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return plain(self).__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return track(np.array(plain(self)))
+
+    def view(self, *args: Any, **options: Any) -> Any:
+        memory.flush(self)
+        found = np.ndarray.view(self, *args, **options)
+        if not isinstance(found, Tracked):
+            memory.expose(self)
+        return found
+
+    @property
+    def data(self) -> Any:
+        return escaping(self).data
+
+    @property
+    def ctypes(self) -> Any:
+        return escaping(self).ctypes
+
+    @property
+    def flat(self) -> Any:
+        return escaping(self).flat
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        escaping(self).flat = value
+
+    @property
+    def __array_interface__(self) -> Any:
+        return escaping(self).__array_interface__
+
+    @property
+    def __array_struct__(self) -> Any:
+        return escaping(self).__array_struct__
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return escaping(self).__dlpack__(**options)
+
+    def __repr__(self) -> str:
+        return repr(plain(self))
+
+    def __str__(self) -> str:
+        return str(plain(self))
+
+    @property
+    def base(self) -> Any:
+        """As NumPy has it: the root that a tracked array stands for is not told."""
+        found = np.ndarray.base.__get__(self)
+        return None if type(found) is np.ndarray and found.base is None and found.size == self.size else found
+
+
+def _fresh(name: str) -> Callable[..., Any]:
+    """A method of arrays whose result has memory of its own."""
+
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        args, options = strip(args), strip(options)
+        return track(getattr(plain(self), name)(*args, **options))
+
+    method.__name__ = name
+    return method
+
+
+for _name in ("__copy__", "copy", "astype", "flatten", "take", "repeat", "compress", "cumsum", "cumprod", "round"):
+    setattr(Tracked, _name, _fresh(_name))
+
+
+def escaping(array: Any) -> Any:
+    """The plain array, for a reader whose own writes are not seen."""
+    memory.flush(array)
+    memory.escape(array)
+    return plain(array)
+
+
+class Guarded(Tracked):
+    """A tracked array that pending results read: they are computed before it is written, or seen past this class."""
+
+    __slots__ = ()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        memory.flush(self)
+        np.ndarray.__setitem__(self, strip(key), strip(value))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "__class__":
+            memory.flush(self)
+        np.ndarray.__setattr__(self, name, value)
+
+
+def _flushing(name: str) -> Any:
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        memory.flush(self)
+        return getattr(np.ndarray, name)(self, *strip(args), **strip(options))
+
+    method.__name__ = name
+    return method
+
+
+for _name in (
+    "sort", "fill", "partition", "put", "resize", "byteswap", "setfield", "setflags", "getfield",
+):  # fmt: skip
+    setattr(Guarded, _name, _flushing(_name))
+
+memory = Memory(Tracked, Guarded)
+
+
+def plain(array: Any) -> Any:
+    """The same memory as an array of the plain class."""
+    return np.ndarray.view(array, np.ndarray)
+
+
+def track(result: Any) -> Any:
+    """A large result as a tracked array; everything else as it is. Its memory must be known to nobody else."""
+    if type(result) is not np.ndarray or result.size < state.threshold:
+        return result
+    return result.view(Tracked) if result.base is None and result.dtype.char in KINDS else result
+
+
+def strip(value: Any) -> Any:
+    """Captured arrays as plain ones that hold their values, also within tuples, lists and dictionaries."""
+    kind = type(value)
+    if kind is Tracked or kind is Guarded:
+        if kind is Guarded:
+            memory.flush(value)
+        return plain(value)
+    if kind in pending_classes:
+        return plain(value.look())
+    if kind is tuple:
+        return tuple(map(strip, value))
+    if kind is list:
+        return list(map(strip, value)) if any(isinstance(each, np.ndarray | list | tuple) for each in value) else value
+    if kind is dict:
+        return {key: strip(each) for key, each in value.items()}
+    return value
+
+
+pending_classes: set[type] = set()
+"""The class of pending results, which is made of this module's."""

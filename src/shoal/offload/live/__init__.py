@@ -1,0 +1,1 @@
+"""Offload in the server: jobs that ask for it are captured."""

@@ -1,0 +1,1 @@
+"""Recurrent cells as pure expressions over one hidden unit: symbols, tracer, the cells of the literature."""

@@ -1,0 +1,21 @@
+"""What a manifest may say under `options` for the runtime `recurrent`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class RecurrentOptions(BaseModel):
+    """All but `by_steps` are of an .onnx or .safetensors file; an .rnn artefact was compiled with its own."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["fp32", "bf16", "int8"] = Field("fp32", description="Of the weights.")
+    set: dict[str, float] = Field(default_factory=dict, description="Inputs that are fixed, by name.")
+    state: dict[str, str] = Field(default_factory=dict, description="Inputs whose next value is an output, by name.")
+    by_steps: bool = Field(
+        False, description="Requests are whole sequences, and join and leave between steps; there are no sessions."
+    )
+    cell: str | None = Field(None, description="The cell of a state dict: lstm, gru, rnn or rnn-relu.")

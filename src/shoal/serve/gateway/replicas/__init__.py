@@ -1,0 +1,1 @@
+"""The replicas behind a gateway: started, connected, given requests, and replaced."""

@@ -1,0 +1,1 @@
+"""Shell in the server: jobs that name sites have their commands run where their data is."""

@@ -1,0 +1,240 @@
+"""Jobs that name sites: who may use which, and the front end in their environment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import structlog
+from pydantic import BaseModel, ConfigDict, Field
+
+from shoal.admission import Snapshot
+from shoal.base.home import prepare_home
+from shoal.contract.lifecycle import JobState
+from shoal.contract.pages import Column, Figure, Page, Table, Unit, Value
+from shoal.core import Capability, Reason, ShoalError
+from shoal.engine import Gang
+from shoal.extension import Extension, LiveJob, Section, Server
+from shoal.shell.doctor import here
+from shoal.shell.sites import Site, Sites, shell_folder
+from shoal.shell.table import HOOK, missing_native
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+log = structlog.get_logger("shoal.shell")
+
+_LOOK_S = 15.0
+"""Between two looks at the agents, for status and metrics."""
+NEAR_S = 60.0
+"""What a node beside a site counts for, in seconds: enough to be chosen before others on which a job fits as well."""
+_STARTING = Reason("shell-starting", "the connections to its sites are being made")
+
+
+class SiteSection(BaseModel):
+    """A site that jobs may name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = Field(description="as `ssh` takes it")
+    mounts: dict[str, str] = Field(description="folders of this machine, and the folders there that they show")
+    tenants: list[str] = Field(default_factory=list, description="who may use it; nobody named: all tenants")
+    memory_bytes: int | None = Field(None, gt=0, description="of each command there")
+    cpu_s: int | None = Field(None, gt=0, description="of each command there")
+    port: int | None = Field(None, gt=0, le=65535, description="of a permanent proxy, which is reached by TLS")
+    certificate: str | None = Field(None, description="of that proxy: a PEM file of the server's machine")
+    token_file: str | None = Field(None, description="holds the token for that proxy")
+    near: list[str] = Field(default_factory=list, description="nodes beside it: jobs that name it prefer them")
+
+    def site(self, name: str) -> Site:
+        return Site(
+            name, self.host, self.mounts, memory_bytes=self.memory_bytes, cpu_s=self.cpu_s, port=self.port,
+            certificate=self.certificate, token_file=self.token_file,
+        )  # fmt: skip
+
+
+class ShellSection(Section):
+    """Sites whose data jobs read through a mount, and on which commands of these jobs may run."""
+
+    sites: dict[str, SiteSection] = Field(default_factory=dict, description="sites by their names")
+
+
+class ShellJob(BaseModel):
+    """Commands of the job run on these sites where that is faster."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sites: list[str] = Field(min_length=1, max_length=16, description="names of sites")
+
+
+class Shell(Extension):
+    """One agent for each tenant whose jobs name sites, with the sites of that tenant alone."""
+
+    name: ClassVar[str] = "shell"
+    settings: ClassVar[type[Section]] = ShellSection
+    manifest: ClassVar[type[BaseModel] | None] = ShellJob
+
+    def __init__(self, server: Server, settings: ShellSection) -> None:
+        self._server = server
+        self._settings = settings
+        self._held: dict[str, Reason] = {}
+        self._agents: dict[str, Mapping[str, Any]] = {}
+        self._ready = set[str]()
+        self._waiting: dict[str, list[str]] = {}
+        self._tasks = set[asyncio.Task[None]]()
+        self._looking: asyncio.Task[None] | None = None
+
+    @classmethod
+    def off(cls) -> Sequence[Capability]:
+        consequence = "commands of jobs read mounted data over the network"
+        return (Capability("shell", False, "off: no site in the setting shell.sites", consequence),)
+
+    @classmethod
+    def probe(cls, home: Path) -> Sequence[Capability]:  # noqa: ARG003
+        return [one for one in here() if one.name in ("front end", "ssh")]
+
+    async def open(self) -> None:
+        self._looking = asyncio.create_task(self._look())
+
+    async def close(self) -> None:
+        for task in (*self._tasks, *([self._looking] if self._looking else ())):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    # --- decide ---
+
+    def moved(self, job: LiveJob) -> None:
+        told = job.manifest.extensions.get(self.name)
+        if told is None:
+            return
+        self._held.pop(job.job.id, None)
+        if job.job.state is not JobState.QUEUED:
+            return
+        if reason := self._refuses(job.job.tenant, ShellJob.model_validate(told).sites):
+            self._held[job.job.id] = reason
+        elif job.job.tenant not in self._ready:
+            self._held[job.job.id] = _STARTING
+            if job.job.tenant not in self._waiting:
+                self._begin(self._start_agent(job.job.tenant))
+            self._waiting.setdefault(job.job.tenant, []).append(job.job.id)
+
+    def _refuses(self, tenant: str, names: Sequence[str]) -> Reason | None:
+        for name in names:
+            site = self._settings.sites.get(name)
+            if site is None or (site.tenants and tenant not in site.tenants):
+                text = f"there is no site {name!r} that tenant {tenant} may use"
+                return Reason("no-such-site", text, {"site": name})
+        return None
+
+    def holds(self, snapshot: Snapshot) -> Mapping[str, Reason]:  # noqa: ARG002
+        return self._held
+
+    def prefers(self, job: LiveJob) -> Mapping[str, float]:
+        told = job.manifest.extensions.get(self.name)
+        names = ShellJob.model_validate(told).sites if told is not None else ()
+        known = self._settings.sites
+        return {node: NEAR_S for name in names if name in known for node in known[name].near}
+
+    # --- act ---
+
+    def _home(self, tenant: str) -> Path:
+        return self._server.home / "shell-agents" / tenant
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _start_agent(self, tenant: str) -> None:
+        try:
+            await asyncio.to_thread(self._ensure_agent, tenant)
+            self._agents[tenant] = {}
+        except (ShoalError, OSError) as error:  # its jobs run, and read through their mounts
+            log.warning("the agent of a tenant did not start", tenant=tenant, error=str(error))
+        self._ready.add(tenant)
+        for job in self._waiting.pop(tenant, ()):
+            self._held.pop(job, None)
+        self._server.wake()
+
+    def _ensure_agent(self, tenant: str) -> None:
+        from shoal.shell.agent.client import ask, ensure_running
+
+        home = self._home(tenant)
+        home.parent.mkdir(exist_ok=True, mode=0o700)
+        prepare_home(home)
+        known = Sites.of(home)
+        allowed = {name: one for name, one in self._settings.sites.items() if not one.tenants or tenant in one.tenants}
+        for name in set(known.sites) - set(allowed):
+            known = known.remove(name)
+        for name, one in allowed.items():
+            known = known.add(one.site(name))
+        ensure_running(home)
+        ask(home, do="reload")
+
+    def prepare(self, job: LiveJob, gang: Gang) -> Gang:
+        if self.name not in job.manifest.extensions or missing_native() is not None:
+            return gang
+        table = shell_folder(self._home(job.job.tenant)) / "table"
+        if not table.exists():  # its agent has not started: the job runs as it would without sites
+            return gang
+        others = gang.env.get("LD_PRELOAD")
+        told = {
+            "LD_PRELOAD": f"{HOOK}:{others}" if others else str(HOOK),
+            "SHOAL_SHELL_TABLE": str(table), "SHOAL_SHELL_RUN": f"{job.job.id}:0:0:0",
+        }  # fmt: skip
+        return replace(gang, env={**gang.env, **told})
+
+    # --- shown ---
+
+    def _ask_status(self, tenant: str) -> Mapping[str, Any]:
+        from shoal.shell.agent.client import ask
+
+        return ask(self._home(tenant), do="status") or {}
+
+    async def _look(self) -> None:
+        while True:
+            for tenant in list(self._agents):
+                with contextlib.suppress(ShoalError, OSError, ValueError):
+                    self._agents[tenant] = await asyncio.to_thread(self._ask_status, tenant)
+            await asyncio.sleep(_LOOK_S)
+
+    def capabilities(self) -> Sequence[Capability]:
+        missing = missing_native()
+        if missing is not None:
+            return (Capability("shell", False, f"{missing} was not built", "commands of jobs run where the job runs"),)
+        detail = f"sites: {', '.join(self._settings.sites) or 'none'}"
+        return (Capability("shell", True, detail, "jobs in a sandbox of their own read through their mounts"),)
+
+    def page(self, tenant: str | None) -> Page | None:
+        """A tenant sees its own row."""
+        columns = [
+            Column(name="tenant"), Column(name="commands"), Column(name="near the data"),
+            Column(name="moved", unit=Unit.BYTES), Column(name="not moved", unit=Unit.BYTES),
+        ]  # fmt: skip
+        rows: list[list[Value]] = [
+            [name, *(one.get(key) for key in ("stages", "away", "moved_bytes", "kept_bytes"))]
+            for name, one in self._agents.items() if tenant in (None, name)
+        ]  # fmt: skip
+        figures = [
+            Figure(name="sites", value=len(self._settings.sites)),
+            Figure(name="jobs held", value=len(self._held)),
+        ]
+        table = Table(title="Commands of jobs", columns=columns, rows=rows, empty="no job has used a site yet")
+        return Page(title="Shell", figures=figures, parts=[table])
+
+    def metrics(self) -> Iterable[Metric]:
+        from shoal.extension.metrics import gauge
+
+        for name, key, text in (
+            ("shoal_shell_away_stages", "away", "Commands of jobs that ran on a site, since the agent's start"),
+            ("shoal_shell_moved_bytes", "moved_bytes", "Bytes that they sent over links"),
+            ("shoal_shell_kept_bytes", "kept_bytes", "Bytes that they read and did not send"),
+        ):
+            yield gauge(
+                name, text, ("tenant",), {(one,): float(told.get(key, 0)) for one, told in self._agents.items()}
+            )

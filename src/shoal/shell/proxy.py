@@ -1,0 +1,799 @@
+"""The proxy of a site: starts commands next to their data and carries their streams. One file of the standard library
+alone (Python 3.8 or newer), because it is sent to the site and run there as it is.
+
+Two kinds of processes run it. The *proxy* speaks frames over stdin and stdout (see `Frame`), which `ssh` carries. An
+*executor* is its child within a mount namespace, where the site's folders have the names that they have at the client;
+it checks what a command would read, starts it, and tells its status. There is one executor that can only read and, once
+it is needed, one that can write. Commands end with their executor, and an executor with the proxy.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import errno
+import fcntl
+import functools
+import hashlib
+import json
+import locale
+import os
+import resource
+import selectors
+import shutil
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import time
+from typing import Any, Callable, Iterator, Sequence  # noqa: UP035 - runs on Python 3.8
+
+PROTOCOL = 1
+HEAD = struct.Struct(">IBI")
+"""Of each frame: the stream, the kind, and the size of what follows."""
+MAX_FRAME = 8 << 20
+"""Larger than any list of arguments that a kernel takes; who announces more talks garbage."""
+CHUNK = 128 << 10
+STDIN_WINDOW = 256 << 10
+"""Bytes of a command's input that may be on their way or wait here."""
+SILENCE_S = 5.0
+"""Without any frame for so long, the other side is gone: commands end within 5 s of a loss."""
+OUT_LIMIT = 2 << 20
+"""Bytes that wait for a slow link before the commands' output is left in their pipes."""
+KILL_AFTER_S = 2.0
+WORLD = "shoal-site"
+MOST_NAMES = 50
+GREETING = b"\nSHOAL-PROXY-1\n"
+"""Before the first frame: what a login prints comes before it and is skipped."""
+
+
+class Frame:
+    """Kinds of frames. From the client: HELLO, RUN, DATA, END, KILL, PING. From the proxy: WELCOME, STARTED, REFUSED,
+    OUT, ERR, EXIT, PONG. Both: CREDIT."""
+
+    HELLO, WELCOME, RUN, STARTED, REFUSED, DATA, END, OUT, ERR, EXIT, CREDIT, KILL, PING, PONG = range(14)
+
+
+def frame(stream: int, kind: int, data: bytes = b"") -> bytes:
+    return HEAD.pack(stream, kind, len(data)) + data
+
+
+def encode(value: Any) -> bytes:
+    """JSON in which names that are not UTF-8 survive."""
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def decode(data: bytes) -> Any:
+    return json.loads(data.decode("ascii"))
+
+
+class Frames:
+    """Takes frames out of a stream of bytes. Raises ValueError for garbage."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+        self._buffer += data
+        at = 0
+        while len(self._buffer) - at >= HEAD.size:
+            stream, kind, size = HEAD.unpack_from(self._buffer, at)
+            if size > MAX_FRAME or kind > Frame.PONG:
+                raise ValueError("this is no frame")
+            if len(self._buffer) - at - HEAD.size < size:
+                break
+            at += HEAD.size
+            yield stream, kind, bytes(self._buffer[at : at + size])
+            at += size
+        del self._buffer[:at]
+
+
+def raw(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def close_all(descriptors: Sequence[int]) -> None:
+    for one in descriptors:
+        with contextlib.suppress(OSError):
+            os.close(one)
+
+
+# --- messages between proxy and executor: a size, JSON, and descriptors beside its first byte ---
+
+
+def send_message(link: socket.socket, value: Any, descriptors: Sequence[int] = ()) -> None:
+    data = encode(value)
+    head = struct.pack(">I", len(data))
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+    link.sendmsg([head], rights)
+    link.sendall(data)
+
+
+def receive_message(link: socket.socket) -> tuple[Any, list[int]]:
+    """Raises EOFError where the other side is gone."""
+    found = array.array("i")
+    head, rights, _, _ = link.recvmsg(4, socket.CMSG_SPACE(253 * found.itemsize), socket.MSG_CMSG_CLOEXEC)
+    for _, _, data in rights:
+        found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    data = head + _exactly(link, 4 - len(head)) if head else b""
+    if len(data) < 4:
+        raise EOFError
+    return decode(_exactly(link, struct.unpack(">I", data)[0])), list(found)
+
+
+def _exactly(link: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = link.recv(size - len(parts))
+        if not part:
+            raise EOFError
+        parts += part
+    return bytes(parts)
+
+
+# --- the executor ---
+
+
+class Refusal(Exception):
+    """A command that this site does not run; it then runs at the client, as it would without this site."""
+
+
+class Executor:
+    """Starts commands on request. Runs within the namespace, with one thread."""
+
+    def __init__(self, link: socket.socket, settings: dict[str, Any]) -> None:
+        self.link = link
+        self.roots: list[str] = settings["roots"]
+        self.limits: dict[str, int] = dict(settings["limits"])
+        core = self.limits.pop("RLIMIT_CORE", resource.RLIM_INFINITY)
+        resource.setrlimit(resource.RLIMIT_CORE, (core, core))
+        self.running: dict[int, int] = {}
+        self.ended: list[dict[str, Any]] = []
+        self.writes: dict[int, list[str]] = {}
+        for name, text in settings["files"].items():
+            os.makedirs(os.path.dirname(raw(name)), exist_ok=True)
+            with open(raw(name), "wb") as file:
+                file.write(raw(text))
+
+    def serve(self) -> None:
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        selector = selectors.DefaultSelector()
+        selector.register(self.link, selectors.EVENT_READ)
+        selector.register(reader, selectors.EVENT_READ)
+        try:
+            while True:
+                for key, _ in selector.select():
+                    if key.fileobj is self.link:
+                        message, descriptors = receive_message(self.link)
+                        self.handle(message, descriptors)
+                    else:
+                        os.read(reader, 4096)
+                self.reap()
+        except (EOFError, ConnectionError):
+            for pid in self.running:
+                signal_group(pid, signal.SIGKILL)
+
+    def handle(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        if "kill" in message:
+            pid = next((pid for pid, stream in self.running.items() if stream == message["kill"]), None)
+            if pid is not None:
+                signal_group(pid, message["signal"])
+            return
+        stages = message["run"]
+        try:
+            try:
+                size = sum(self.check(one) for one in stages)
+                for at, one in enumerate(stages):
+                    self.redirect(one, descriptors, at)
+            except (Refusal, OSError) as error:
+                send_message(self.link, {"refused": [one["id"] for one in stages], "why": str(error)})
+                return
+            for at, one in enumerate(stages):
+                self.start(one, descriptors[3 * at : 3 * at + 3])
+            send_message(self.link, {"started": [one["id"] for one in stages], "bytes": size})
+        finally:
+            close_all(descriptors)
+
+    def check(self, one: dict[str, Any]) -> int:
+        """That what it would read lies in the site and is a file or a folder. Returns the bytes of its files."""
+        size = 0
+        for name in (one["cwd"], *one["reads"], *one["writes"]):
+            path = raw(name)
+            real = os.path.realpath(path)
+            if not any(real == raw(root) or real.startswith(raw(root).rstrip(b"/") + b"/") for root in self.roots):
+                raise Refusal(f"{name} leads out of the site")
+            try:
+                found = os.stat(path)
+            except FileNotFoundError:
+                continue  # its message is the command's own
+            if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+                raise Refusal(f"{name} is neither a file nor a folder")
+            size += found.st_size if stat.S_ISREG(found.st_mode) else 0
+        if one.get("whole_lines") and not ends_a_line(one["reads"]):
+            raise Refusal("a piece ends within a line")
+        if one["stdin"].get("file"):
+            size += os.stat(raw(one["stdin"]["file"])).st_size
+        return size
+
+    def redirect(self, one: dict[str, Any], descriptors: list[int], at: int) -> None:
+        """Open the files that are its stdin and stdout, in the place of what was sent for them."""
+        for slot, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY)):
+            told = one[slot]
+            if not told.get("file"):
+                continue
+            path = raw(told["file"])
+            self.check({**one, "cwd": told["file"], "reads": (), "writes": (), "stdin": {}})
+            fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_APPEND if told.get("append") else 0))
+            os.lseek(fd, told.get("offset", 0), os.SEEK_SET)
+            index = 3 * at + (0 if slot == "stdin" else 1)
+            os.close(descriptors[index])
+            descriptors[index] = fd
+            if slot == "stdout" and one["merge"]:
+                os.close(descriptors[index + 1])
+                descriptors[index + 1] = os.dup(fd)
+
+    def start(self, one: dict[str, Any], descriptors: list[int]) -> None:
+        """Without a copy of this process where nothing is to be limited, which takes a third of the time."""
+        os.umask(one["umask"])
+        try:
+            process = subprocess.Popen(
+                [raw(word) for word in one["argv"]], executable=raw(one["path"]), cwd=raw(one["cwd"]),
+                stdin=descriptors[0], stdout=descriptors[1], stderr=descriptors[2], start_new_session=True,
+                env={raw(k): raw(v) for k, v in one["env"].items()},
+                preexec_fn=self.limit if self.limits else None,
+            )  # fmt: skip
+        except (OSError, subprocess.SubprocessError) as error:
+            with contextlib.suppress(OSError):
+                os.write(descriptors[2], f"shoal: {one['argv'][0]}: {error}\n".encode("utf-8", "replace"))
+            self.ended.append({"exit": one["id"], "status": 126, "cpu_s": 0.0, "changed": {}})
+            return
+        process.returncode = 0  # `reap` sees its end
+        self.running[process.pid] = one["id"]
+        self.writes[one["id"]] = [*one["writes"], *one.get("touches", ())]
+
+    def limit(self) -> None:
+        for name, value in self.limits.items():
+            resource.setrlimit(getattr(resource, name), (value, value))
+
+    def reap(self) -> None:
+        while self.ended:
+            send_message(self.link, self.ended.pop())
+        while self.running:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+            if not pid:
+                return
+            stream = self.running.pop(pid, None)
+            if stream is not None:
+                code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+                changed = {name: mode_of(name) for name in self.writes.pop(stream, ())}
+                cpu_s = usage.ru_utime + usage.ru_stime
+                send_message(self.link, {"exit": stream, "status": code, "cpu_s": cpu_s, "changed": changed})
+
+
+def ends_a_line(names: Sequence[str]) -> bool:
+    """Whether the text of these files, one after another, ends with a whole line."""
+    for name in reversed(names):
+        with open(raw(name), "rb") as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                return file.read(1) == b"\n"
+    return True
+
+
+def mode_of(name: str) -> int | None:
+    """None where it is gone."""
+    try:
+        return os.stat(raw(name)).st_mode
+    except OSError:
+        return None
+
+
+def signal_group(pid: int, number: int) -> None:
+    with contextlib.suppress(OSError):
+        os.killpg(pid, number)
+
+
+# --- the namespace ---
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt")
+_ETC = (
+    "alternatives", "fonts", "gitconfig", "group", "ImageMagick-6", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
+    "locale.alias", "localtime", "magic", "magic.mime", "mime.types", "nsswitch.conf", "passwd", "timezone",
+)  # fmt: skip
+"""Of the site's own system a command sees its programs and these files, and nothing of its users."""
+
+
+def namespace(sites: dict[str, str], home: str, *, writes: bool) -> list[str] | None:
+    """The command line that runs a program where each folder of the site has the client's name for it."""
+    found = shutil.which("bwrap")
+    if found is None:
+        return None
+    apart = ("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts")
+    line = [found, "--die-with-parent", *apart, "--hostname", WORLD]
+    if os.geteuid() == 0:
+        # As root reads through a mount, and nothing more.
+        line += ["--cap-drop", "ALL"]
+        for one in ("CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_CHOWN"):
+            line += ["--cap-add", one]
+    for path in _SYSTEM:
+        if os.path.islink(path):
+            line += ["--symlink", os.readlink(path), path]
+        elif os.path.isdir(path):
+            line += ["--ro-bind", path, path]
+    for name in _ETC:
+        line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run", "--dir", home]
+    python = interpreter()
+    if not python.startswith(_SYSTEM):
+        line += ["--ro-bind", sys.base_prefix, sys.base_prefix]
+    for mount, root in sorted(sites.items()):
+        line += ["--bind" if writes else "--ro-bind", root, mount]
+    return [*line, "--chdir", "/", "--"]
+
+
+def interpreter() -> str:
+    """A Python that is there within the namespace too, if this machine's system has one."""
+    own = os.path.realpath(sys.executable)
+    return next((one for one in (own, "/usr/bin/python3") if one.startswith(_SYSTEM) and os.path.exists(one)), own)
+
+
+# --- the proxy ---
+
+
+class Stage:
+    """A command that runs here: the ends of its pipes, and what may still go through them."""
+
+    def __init__(self, stream: int, credit: int) -> None:
+        self.stream = stream
+        self.credit = credit
+        self.outputs: dict[int, int] = {}
+        self.stdin: int | None = None
+        self.waiting = bytearray()
+        self.input_ended = False
+        self.status: dict[str, Any] | None = None
+        self.kill_at: float | None = None
+        self.executor: socket.socket | None = None
+
+
+class Pipes:
+    """A client at the other end of two pipes, as `ssh` gives them."""
+
+    def __init__(self, reader: int, writer: int) -> None:
+        self.reader, self.writer = reader, writer
+        for fd in (reader, writer):
+            os.set_blocking(fd, False)
+
+    def receive(self) -> bytes:
+        return os.read(self.reader, 1 << 20)
+
+    def send(self, data: bytes) -> int:
+        return os.write(self.writer, data)
+
+
+class Admitted:
+    """What a client may do: `hello` is what it said, as far as it is allowed; `commands` are those at once; `log` gets
+    what is refused."""
+
+    def __init__(self, hello: dict[str, Any], commands: int, writes: bool, log: Callable[[str], None]) -> None:
+        self.hello, self.commands, self.writes, self.log = hello, commands, writes, log
+
+
+class Proxy:
+    """One client over a link such as `Pipes`. `admit` says what it may do, or raises Refusal; without it all of its
+    user's rights, since it logged in as that user."""
+
+    def __init__(
+        self,
+        link: Any,
+        *,
+        admit: Callable[[dict[str, Any]], Admitted] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.link, self.admit, self.clock = link, admit, clock
+        self.reader, self.writer = link.reader, link.writer
+        self.admitted: Admitted | None = None
+        self.frames = Frames()
+        self.out = bytearray()
+        self.stages: dict[int, Stage] = {}
+        self.executors: dict[tuple[bool, Any], socket.socket] = {}
+        self.processes: list[Any] = []
+        self.selector = selectors.DefaultSelector()
+        self.heard_at = clock()
+        self.hello: dict[str, Any] = {}
+        self.namespaces = True
+
+    def serve(self) -> None:
+        self.selector.register(self.reader, selectors.EVENT_READ, self.read_client)
+        try:
+            while True:
+                self.interest()
+                for key, _ in self.selector.select(0.5):
+                    key.data()
+                self.watch()
+        except (EOFError, ConnectionError, ValueError):
+            pass
+        finally:
+            for link in self.executors.values():
+                link.close()
+            for process in self.processes:
+                process.kill()
+                process.wait()
+
+    # --- the client ---
+
+    def interest(self) -> None:
+        wants = bool(self.out)
+        registered = self.writer in self.selector.get_map()
+        if wants and not registered:
+            self.selector.register(self.writer, selectors.EVENT_WRITE, self.write_client)
+        elif registered and not wants:
+            self.selector.unregister(self.writer)
+        full = len(self.out) > OUT_LIMIT
+        for stage in self.stages.values():
+            for fd, kind in stage.outputs.items():
+                pump = functools.partial(self.pump, stage, fd, kind)
+                self.select(fd, selectors.EVENT_READ, stage.credit > 0 and not full, pump)
+            if stage.stdin is not None:
+                self.select(
+                    stage.stdin, selectors.EVENT_WRITE, bool(stage.waiting), functools.partial(self.feed, stage)
+                )
+
+    def select(self, fd: int, events: int, wanted: bool, action: Callable[[], None]) -> None:
+        registered = fd in self.selector.get_map()
+        if wanted and not registered:
+            self.selector.register(fd, events, action)
+        elif registered and not wanted:
+            self.selector.unregister(fd)
+
+    def send(self, stream: int, kind: int, data: bytes = b"") -> None:
+        self.out += frame(stream, kind, data)
+        self.write_client()
+
+    def write_client(self) -> None:
+        while self.out:
+            try:
+                done = self.link.send(bytes(self.out[: 1 << 20]))
+            except BlockingIOError:
+                return
+            del self.out[:done]
+
+    def read_client(self) -> None:
+        try:
+            data = self.link.receive()
+        except BlockingIOError:  # a part of an encrypted record
+            return
+        if not data:
+            raise EOFError
+        self.heard_at = self.clock()
+        for stream, kind, body in self.frames.feed(data):
+            self.handle(stream, kind, body)
+
+    def handle(self, stream: int, kind: int, body: bytes) -> None:
+        stage = self.stages.get(stream)
+        if kind == Frame.HELLO:
+            self.greet(decode(body))
+        elif not self.hello:
+            raise ValueError("a client begins with its hello")
+        elif kind == Frame.PING:
+            self.send(stream, Frame.PONG, body)
+        elif kind == Frame.RUN:
+            self.run(decode(body))
+        elif stage is None:
+            return
+        elif kind == Frame.DATA:
+            if len(stage.waiting) + len(body) > STDIN_WINDOW:
+                raise ValueError("more input than was asked for")
+            if stage.stdin is not None:
+                stage.waiting += body
+                self.feed(stage)
+        elif kind == Frame.END:
+            stage.input_ended = True
+            self.feed(stage)
+        elif kind == Frame.CREDIT:
+            stage.credit += struct.unpack(">I", body)[0]
+        elif kind == Frame.KILL:
+            self.kill(stage)
+
+    def greet(self, hello: dict[str, Any]) -> None:
+        if self.admit is not None:
+            try:
+                self.admitted = self.admit(hello)
+            except Refusal as error:
+                self.send(0, Frame.WELCOME, encode({"failed": str(error)}))
+                raise EOFError from None
+            hello = self.admitted.hello
+        self.hello = hello
+        missing = [root for root in hello["sites"].values() if not os.path.isdir(root)]
+        if missing:
+            self.send(0, Frame.WELCOME, encode({"failed": f"there is no folder {missing[0]} on it"}))
+            return
+        try:
+            self.executor(writes=False)
+        except (OSError, EOFError) as error:
+            self.send(0, Frame.WELCOME, encode({"failed": f"no command can be started: {error}"}))
+            return
+        if self.admitted is not None and not self.namespaces:
+            self.send(0, Frame.WELCOME, encode({"failed": "bubblewrap does not work there, and nothing else confines"}))
+            raise EOFError
+        told = {
+            "protocol": PROTOCOL, "namespaces": self.namespaces, "libc": libc(), "user": os.getuid(),
+            "tools": {path: fingerprint(path) for path in hello["tools"]},
+            "locales": working_locales(hello["locales"]),
+            "folders": {m: listing(r) for m, r in hello["sites"].items()},
+        }  # fmt: skip
+        self.send(0, Frame.WELCOME, encode(told))
+
+    # --- commands ---
+
+    def executor(self, *, writes: bool) -> socket.socket:
+        """Raises OSError or EOFError where none can be started. A folder that was replaced by another of its name needs
+        a new one, since a namespace keeps what it was made with."""
+        found = [os.stat(root) for root in self.hello["sites"].values()]
+        key = writes, tuple((one.st_dev, one.st_ino) for one in found)
+        if key not in self.executors:
+            self.drop_executors(writes)
+            try:
+                line = namespace(self.hello["sites"], self.hello["home"], writes=writes)
+                self.executors[key] = self.start_executor(line)
+            except (OSError, EOFError):
+                self.namespaces = False
+                self.executors[key] = self.start_executor(None)
+            link = self.executors[key]
+            self.selector.register(link, selectors.EVENT_READ, lambda: self.executor_told(link))
+        return self.executors[key]
+
+    def drop_executors(self, writes: bool) -> None:
+        """Those that run nothing any more."""
+        used = {id(stage.executor) for stage in self.stages.values()}
+        for key, link in list(self.executors.items()):
+            if key[0] == writes and id(link) not in used:
+                self.selector.unregister(link)
+                link.close()
+                del self.executors[key]
+
+    def start_executor(self, line: list[str] | None) -> socket.socket:
+        if line is None:
+            self.namespaces = False
+        ours, theirs = socket.socketpair()
+        source = os.memfd_create("shoal-proxy")
+        os.write(source, SOURCE)
+        os.set_inheritable(source, True)
+        program = [interpreter(), "-I", "-S", f"/proc/self/fd/{source}", "--execute", str(theirs.fileno())]
+        try:
+            process = subprocess.Popen(
+                [*(line or []), *program], pass_fds=(theirs.fileno(), source), stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        finally:
+            theirs.close()
+            os.close(source)
+        self.processes.append(process)
+        roots = list(self.hello["sites"]) if line else list(self.hello["sites"].values())
+        try:
+            ours.settimeout(20)
+            files = self.hello["files"] if line else {}
+            send_message(ours, {"roots": roots, "limits": self.hello["limits"], "files": files})
+            receive_message(ours)
+        except OSError:
+            raise EOFError from None
+        ours.settimeout(None)
+        return ours
+
+    def run(self, told: dict[str, Any]) -> None:
+        """Start the stages of one piece of a pipeline, joined by pipes, all of them or none."""
+        stages: list[dict[str, Any]] = told["stages"]
+        pipes: dict[Any, tuple[int, int]] = {}
+        passed: list[int] = []
+        try:
+            allowed = set(self.hello["tools"])
+            for one in stages:
+                if one["path"] not in allowed:
+                    raise Refusal(f"{one['path']} is no command that this site offers")
+            if self.admitted is not None and len(self.stages) + len(stages) > self.admitted.commands:
+                raise Refusal(f"more than {self.admitted.commands} commands at once")
+            if self.admitted is not None and told["writes"] and not self.admitted.writes:
+                raise Refusal("its folders may only be read")
+            link = self.executor(writes=told["writes"])
+            for one in stages:
+                passed += self.connect(one, pipes)
+            for one in stages:
+                self.stages[one["id"]].executor = link
+            send_message(link, {"run": stages}, passed)
+        except (Refusal, OSError, EOFError) as error:
+            self.refuse([one["id"] for one in stages], str(error))
+        finally:
+            close_all(passed)
+
+    def connect(self, one: dict[str, Any], pipes: dict[Any, tuple[int, int]]) -> list[int]:
+        """A stage and the three descriptors of its process."""
+        stage = Stage(one["id"], one["credit"])
+        self.stages[one["id"]] = stage
+        how = one["stdin"]
+        if "pipe" in how:
+            stdin = _joint(pipes, how["pipe"])[0]
+        elif "stream" in how:
+            stdin, stage.stdin = os.pipe()
+            os.set_blocking(stage.stdin, False)
+        else:
+            stdin = os.open(os.devnull, os.O_RDONLY)
+        how = one["stdout"]
+        if "pipe" in how:
+            stdout = _joint(pipes, how["pipe"])[1]
+        elif "file" in how:
+            stdout = os.open(os.devnull, os.O_WRONLY)
+        else:
+            stdout = self.output(stage, Frame.OUT)
+        stderr = os.dup(stdout) if one["merge"] else self.output(stage, Frame.ERR)
+        return [stdin, stdout, stderr]
+
+    def output(self, stage: Stage, kind: int) -> int:
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(reader, 1031, 1 << 20)  # F_SETPIPE_SZ: fewer turns for much output
+        stage.outputs[reader] = kind
+        return writer
+
+    def executor_told(self, link: socket.socket) -> None:
+        message, _ = receive_message(link)
+        if "exit" in message:
+            stage = self.stages.get(message["exit"])
+            if stage is not None:
+                stage.status = {name: message[name] for name in ("status", "cpu_s", "changed")}
+                self.settle(stage)
+        elif "refused" in message:
+            self.refuse(message["refused"], message["why"])
+        elif "started" in message:
+            for stream in message["started"]:
+                self.send(stream, Frame.STARTED, encode({"bytes": message["bytes"]}))
+
+    def refuse(self, streams: Sequence[int], why: str) -> None:
+        for stream in streams:
+            stage = self.stages.pop(stream, None)
+            if stage is not None:
+                self.forget(stage)
+        if self.admitted is not None:
+            self.admitted.log(why)
+        self.send(streams[0], Frame.REFUSED, encode({"streams": list(streams), "why": why}))
+
+    def pump(self, stage: Stage, fd: int, kind: int) -> None:
+        if fd not in stage.outputs:  # closed by what was handled just before
+            return
+        try:
+            data = os.read(fd, min(CHUNK, stage.credit))
+        except BlockingIOError:
+            return
+        if data:
+            stage.credit -= len(data)
+            self.send(stage.stream, kind, data)
+            return
+        self.drop(fd)
+        del stage.outputs[fd]
+        self.settle(stage)
+
+    def feed(self, stage: Stage) -> None:
+        if stage.stdin is None:
+            return
+        try:
+            while stage.waiting:
+                done = os.write(stage.stdin, stage.waiting)
+                del stage.waiting[:done]
+                self.send(stage.stream, Frame.CREDIT, struct.pack(">I", done))
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno != errno.EPIPE:
+                raise
+            stage.waiting.clear()
+            stage.input_ended = True
+        if stage.input_ended:
+            self.drop(stage.stdin)
+            stage.stdin = None
+
+    def settle(self, stage: Stage) -> None:
+        """Tell the status once all output is on its way."""
+        if stage.status is None or stage.outputs:
+            return
+        self.send(stage.stream, Frame.EXIT, encode(stage.status))
+        self.forget(self.stages.pop(stage.stream))
+
+    def kill(self, stage: Stage) -> None:
+        """The client's side of it has ended: what it writes goes nowhere, and it ends."""
+        for fd in list(stage.outputs):
+            self.drop(fd)
+        stage.outputs.clear()
+        stage.kill_at = self.clock() + KILL_AFTER_S
+        self.signal(stage, signal.SIGTERM)
+
+    def signal(self, stage: Stage, number: int) -> None:
+        if stage.executor is not None:
+            send_message(stage.executor, {"kill": stage.stream, "signal": int(number)})
+
+    def watch(self) -> None:
+        now = self.clock()
+        if now - self.heard_at > SILENCE_S:
+            raise EOFError
+        for stage in self.stages.values():
+            if stage.kill_at is not None and now >= stage.kill_at:
+                stage.kill_at = None
+                self.signal(stage, signal.SIGKILL)
+
+    def drop(self, fd: int) -> None:
+        if fd in self.selector.get_map():
+            self.selector.unregister(fd)
+        os.close(fd)
+
+    def forget(self, stage: Stage) -> None:
+        for fd in [*stage.outputs, *([stage.stdin] if stage.stdin is not None else [])]:
+            self.drop(fd)
+        stage.outputs.clear()
+        stage.stdin = None
+
+
+def _joint(pipes: dict[Any, tuple[int, int]], name: Any) -> tuple[int, int]:
+    if name not in pipes:
+        pipes[name] = os.pipe()
+    return pipes[name]
+
+
+def libc() -> str:
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):
+        return ""
+
+
+def working_locales(names: Sequence[str]) -> list[str]:
+    """Those that this machine has."""
+    found = []
+    for name in names:
+        with contextlib.suppress(locale.Error):
+            locale.setlocale(locale.LC_ALL, name)
+            found.append(name)
+    locale.setlocale(locale.LC_ALL, "C")
+    return found
+
+
+def listing(folder: str) -> list[str] | None:
+    """Some names in it, so that the client can see that its mount shows the same folder; None where there is none."""
+    try:
+        return sorted(os.fsencode(one).decode("utf-8", "surrogateescape") for one in os.listdir(folder))[:MOST_NAMES]
+    except OSError:
+        return None
+
+
+def fingerprint(path: str) -> str | None:
+    """The program's hash, which is equal on two machines that have the same build of it; None where there is none."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()[:32]
+    except OSError:
+        return None
+
+
+def main(arguments: Sequence[str]) -> None:
+    if arguments[:1] == ["--execute"]:
+        link = socket.socket(fileno=int(arguments[1]))
+        link.set_inheritable(False)
+        settings, _ = receive_message(link)
+        executor = Executor(link, settings)
+        send_message(link, {})
+        executor.serve()
+        return
+    os.write(1, GREETING)
+    Proxy(Pipes(0, 1)).serve()
+
+
+SOURCE: bytes = globals().get("SOURCE", b"")
+"""This file's own text, for its executors."""
+
+if __name__ == "__main__":
+    if not SOURCE:
+        with open(sys.argv[0], "rb") as own:
+            SOURCE = own.read()
+    main(sys.argv[1:])

@@ -1,0 +1,78 @@
+"""Disks that fill up or vanish, and sets without end: readers get their bytes, and the cache stays bounded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.cache.daemon import Daemon, Planner, Planning
+from shoal.cache.door.filesystem import ShoalFileSystem
+from tests.cache.kit import CHUNK, Web, ask, cache
+from tests.cache.test_daemon import daemon as daemon
+from tests.cache.test_daemon import door, eventually
+from tests.cache.test_daemon import web as web
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """One of its own: 1 MiB and 60 files."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a disk")
+    path = tmp_path / "disk"
+    path.mkdir()
+    _mount("-t", "tmpfs", "-o", "size=1m,nr_inodes=60", "none", path)
+    yield path
+    subprocess.run(["umount", "-l", path], check=False, stderr=subprocess.DEVNULL)
+
+
+def _mount(*words: object) -> None:
+    subprocess.run(["mount", *map(str, words)], check=True)
+
+
+def read_all(fs: ShoalFileSystem, urls: dict[str, bytes]) -> None:
+    for url, data in urls.items():
+        assert fs.cat_file(url) == data, url
+
+
+def test_a_disk_that_is_too_small_or_goes_away_costs_readers_nothing(web: Web, disk: Path) -> None:
+    large = {web.put(f"/large/{at}", os.urandom(CHUNK - at)): b"" for at in range(20)}
+    small = {web.put(f"/small/{at}", os.urandom(9 + at)): b"" for at in range(60)}
+    urls = {url: web.objects[url.removeprefix(web.url)] for url in large | small}
+    with cache(disk / "c", size=64 * CHUNK) as made:
+        fs = door(made)
+        read_all(fs, urls)  # neither the bytes nor the files have room
+        assert made.cache.store.usage().files < 50
+        _mount("-o", "remount,size=16m,nr_inodes=1000", disk)
+        eventually(lambda: ask(made, "status")["broken"] is None)
+        read_all(fs, urls)
+        assert made.cache.store.usage().files == len(urls)
+        subprocess.run(["umount", "-l", disk], check=True)
+        read_all(fs, urls)
+
+
+def test_a_set_without_end_is_known_in_part(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.cache.daemon.planner.MOST_OBJECTS", 5000)
+    monkeypatch.setattr(
+        "shoal.cache.daemon.inputs._children", lambda _: ((f"sub/{at}", at % 7) for at in range(100_000))
+    )
+    told = ask(daemon, "declare", url="s3://data/set", options={"key": "k", "secret": "s"}, bytes_per_s=1e6)
+    assert told["objects"] == 5000
+    ask(daemon, "decide")
+    (row,) = ask(daemon, "status")["sets"]
+    assert (row["objects"], row["held_bytes"]) == (5000, 0)
+
+
+def test_a_round_without_tenants_and_one_whose_tenant_was_removed() -> None:
+    planner = Planner(Planning(round_s=1.0), 4096, 1 << 20, 100)
+    assert planner.round({}).gap == 0.0
+    planner.see("file:///set", "key", 8192)
+    for name in ("ann", "bob"):
+        planner.declare_all({(name, "file:///set"): (1e6, None)})
+    planner.weights = {"bob": 0.0}
+    assert planner.round({}).kept == {"file:///set": 0.0}  # ann is gone, and bob has no claim
+    planner.weights = {}
+    assert planner.round({}).kept == {"file:///set": 1.0}  # not known to a server, a tenant counts as one

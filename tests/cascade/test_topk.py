@@ -1,0 +1,89 @@
+"""The best k rows: chosen on select queries, certified on others, and kept on fresh ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+
+from shoal.cascade import Cascade, optimize
+from shoal.cascade.topk import TopK, best, certify, least_ratio, shortfalls, two_stages
+from shoal.core import Invalid
+from tests.cascade.conftest import text_pipeline, texts
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(1, 40))
+def test_the_best_are_those_of_a_stable_sort(scores: list[int], k: int) -> None:
+    wanted = sorted(range(len(scores)), key=lambda place: (-scores[place], place))[:k]
+    assert best(np.array(scores, float), k).tolist() == wanted
+
+
+def population(rows: int, noise: float, seed: int = 0) -> tuple[Any, Any]:
+    draw = np.random.default_rng(seed)
+    full = draw.normal(size=rows)
+    return full + noise * draw.normal(size=rows), full
+
+
+def test_a_filter_that_was_certified_holds_on_fresh_queries() -> None:
+    small, full = population(4000, 0.3)
+    ratio = least_ratio(small[:2000], full[:2000], 20, 0.95, 0.99, 1)
+    assert ratio is not None
+    found = certify(small[2000:], full[2000:], 20, ratio, 0.95, 0.99, 0.95, 2)
+    assert found is not None
+    assert found.ratio >= ratio
+    failed = shortfalls(small[2000:], full[2000:], 20, 0.95, [found.ratio], 3, queries=1000)
+    assert failed[found.ratio] <= 20
+    assert "precision at 20 of at least 0.95 in 99 % of queries" in found.statement
+
+
+def test_shortfalls_are_counted_as_the_two_stages_would_find_them() -> None:
+    small, full = population(300, 0.8)
+    counted = shortfalls(small, full, 10, 0.9, [2.0], 5, queries=200)[2.0]
+    draw, failed = np.random.default_rng(5), 0
+    for _ in range(200):
+        rows = draw.choice(300, 75, replace=False)
+        scores, truth = small[rows], full[rows]
+        found = two_stages(lambda scores=scores: scores, lambda some, truth=truth: truth[some], 10, 20)
+        failed += len(set(found.tolist()) & set(best(truth, 10).tolist())) < 9
+    assert counted == failed > 0
+
+
+def test_a_useless_stage_is_not_certified() -> None:
+    small, full = population(8000, 50.0)
+    assert least_ratio(small, full, 20, 0.95, 0.99, 0) is None
+
+
+def values(rows: int, seed: int) -> tuple[list[str], Any]:
+    made, _ = texts(rows, seed)
+    return made, np.array([5.0 * text.count("win") - 3.0 * text.count("sad") + 0.01 * len(text) for text in made])
+
+
+def test_the_pipeline_ranks_few_rows_in_full(tmp_path: Path) -> None:
+    rows, y = values(3000, 0)
+    cascade = optimize(make_pipeline(text_pipeline()[0], Ridge()), rows, y, top_k=10)
+    assert cascade.filter is not None, cascade.explain()
+    cascade.save(tmp_path / "one.cascade")
+    loaded = Cascade.load(tmp_path / "one.cascade")
+    new, _ = values(400, 9)
+    wanted = best(np.asarray(cascade.original.predict(new)), 10)
+    for one in (cascade, loaded):
+        assert len(set(one.top_k(new, 10).tolist()) & set(wanted.tolist())) >= 9
+    assert loaded.top_k(new, 7).tolist() == best(np.asarray(cascade.original.predict(new)), 7).tolist()  # not certified
+    assert loaded.explain()["top_k"]["k"] == 10
+
+
+def test_what_cannot_be_ranked_is_refused() -> None:
+    rows, y = values(300, 0)
+    with pytest.raises(Invalid, match="best 100 of a query"):
+        optimize(make_pipeline(text_pipeline()[0], Ridge()), rows, y, top_k=100)
+    three = optimize(text_pipeline(), rows, np.arange(300) % 3)
+    with pytest.raises(Invalid, match="two classes"):
+        three.top_k(rows, 5)
+    with pytest.raises(ValueError, match="at least k"):
+        TopK.from_json({**TopK(5, 2.0, 0.9, 0.9, 0.9, 10, 10, 0).as_json(), "ratio": 0.5})

@@ -1,0 +1,108 @@
+"""A site behind a real link: two network namespaces joined with a rate and a delay, `sshd` with a key of its own, and
+sshfs. Needs root, a C compiler and TUN devices; `lacking` says what is not there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+LINK = Path(__file__).with_name("link.c")
+DELAY_MS, MBIT_PER_S, MTU = 10, 600, 65_000
+"""Round trips of 20 ms. With packets of 9,000 bytes a busy machine loses some, and 100 MB took 53 s."""
+PORT = 2222
+
+
+def lacking() -> str | None:
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    for one in ("gcc", "ip", "nsenter", "ssh", "ssh-keygen", "sshfs", "fusermount3"):
+        if shutil.which(one) is None:
+            return f"{one} is not installed"
+    if not Path("/usr/sbin/sshd").exists():
+        return "sshd is not installed"
+    return next((f"{one} is missing" for one in ("/dev/net/tun", "/dev/fuse") if not Path(one).exists()), None)
+
+
+@dataclass
+class Network:
+    """`srv` is a folder over there, `mnt` where it is mounted here, `ssh` logs in over the link."""
+
+    folder: Path
+    near: str
+    far: str
+    mount_options: tuple[str, ...] = ()
+
+    @property
+    def srv(self) -> Path:
+        return self.folder / "srv"
+
+    @property
+    def mnt(self) -> Path:
+        return self.folder / "mnt"
+
+    @property
+    def ssh(self) -> tuple[str, ...]:
+        return ("nsenter", f"--net=/var/run/netns/{self.near}", "ssh", "-F", str(self.folder / "ssh_config"))
+
+    def mount(self) -> None:
+        """Afresh: what sshfs kept is gone."""
+        self.unmount()
+        options = [f"ssh_command={' '.join(self.ssh)}", *self.mount_options]
+        subprocess.run(["sshfs", "-o", ",".join(options), f"far:{self.srv}", self.mnt], check=True)
+
+    def unmount(self) -> None:
+        subprocess.run(["fusermount3", "-u", "-z", self.mnt], capture_output=True, check=False)
+
+
+def _wait(path: Path) -> None:
+    until = time.monotonic() + 10
+    while not path.exists():
+        if time.monotonic() > until:
+            raise TimeoutError(f"{path} did not come")
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def network(folder: Path, *, delay_ms: float = DELAY_MS) -> Iterator[Network]:
+    """Joined, with `sshd` running over there; not mounted yet."""
+    mark = f"shoal{os.getpid()}"
+    made = Network(folder, f"{mark}a", f"{mark}b")
+    made.srv.mkdir(parents=True)
+    made.mnt.mkdir()
+    with contextlib.ExitStack() as stack:
+        for name in (made.near, made.far):
+            subprocess.run(["ip", "netns", "add", name], check=True)
+            stack.callback(subprocess.run, ["ip", "netns", "delete", name], check=False)
+        program = folder / "link"
+        subprocess.run(["gcc", "-O2", "-o", program, LINK], check=True)
+        words = [program, made.near, made.far, str(delay_ms), str(MBIT_PER_S), str(MTU)]
+        link = subprocess.Popen(words, stdout=subprocess.PIPE)
+        stack.callback(link.wait)
+        stack.callback(link.kill)
+        assert link.stdout is not None
+        link.stdout.readline()
+        for key in ("key", "host"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
+        (folder / "authorized").write_text((folder / "key.pub").read_text())
+        (folder / "authorized").chmod(0o600)
+        (folder / "sshd_config").write_text(
+            f"Port {PORT}\nListenAddress 10.88.0.2\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized\n"
+            f"StrictModes no\nPermitRootLogin yes\nSubsystem sftp internal-sftp\nPidFile {folder}/sshd.pid\n"
+        )
+        (folder / "ssh_config").write_text(
+            f"Host far\n HostName 10.88.0.2\n Port {PORT}\n User root\n IdentityFile {folder}/key\n BatchMode yes\n"
+            f" StrictHostKeyChecking no\n UserKnownHostsFile {folder}/known\n LogLevel ERROR\n"
+        )
+        Path("/run/sshd").mkdir(exist_ok=True)
+        enter = ["nsenter", f"--net=/var/run/netns/{made.far}"]
+        subprocess.run([*enter, "/usr/sbin/sshd", "-f", folder / "sshd_config"], check=True)
+        _wait(folder / "sshd.pid")
+        stack.callback(subprocess.run, ["kill", (folder / "sshd.pid").read_text().strip()], check=False)
+        stack.callback(made.unmount)
+        yield made
