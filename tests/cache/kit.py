@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ from shoal.cache.daemon import Cache, Connection, Daemon, Planning, Settings
 from shoal.cache.store import Limits, Store
 
 CHUNK = 64 * 1024
+FUSE = os.access("/dev/fuse", os.R_OK | os.W_OK) and shutil.which("fusermount3") is not None
 
 
 class Web:

@@ -17,7 +17,7 @@ import pytest
 
 from shoal.cache.door.filesystem import ShoalFileSystem
 from shoal.cache.door.mount import Reader
-from tests.cache.kit import CHUNK, Web, cache
+from tests.cache.kit import CHUNK, FUSE, Web, cache
 from tests.cache.test_daemon import web as web
 
 SHOAL = [sys.executable, "-m", "shoal.cli", "cache"]
@@ -54,8 +54,8 @@ def test_what_fuse_asks_is_answered_by_the_cache(source: Path, tmp_path: Path) -
 
 @pytest.fixture
 def mounted(source: Path, tmp_path: Path) -> Iterator[Path]:
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        pytest.skip("no /dev/fuse")
+    if not FUSE:
+        pytest.skip("no FUSE")
     folder = tmp_path / "mnt"
     folder.mkdir()
     with cache(tmp_path / "c"):
@@ -101,7 +101,7 @@ def test_reads_that_overtake_each_other_are_one_request(web: Web, tmp_path: Path
 def test_the_doctor_measures_what_a_mount_costs(tmp_path: Path) -> None:
     told = subprocess.run([*SHOAL, "doctor", "--root", tmp_path, "--json"], capture_output=True, text=True, check=True)
     (fuse,) = (one for one in json.loads(told.stdout) if one["name"] == "fuse")
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+    if not FUSE:
         assert not fuse["available"]
         return
     mounted, plain = (float(word) for word in re.findall(r"\d+\.\d+", fuse["detail"]))
@@ -112,6 +112,7 @@ def test_the_doctor_measures_what_a_mount_costs(tmp_path: Path) -> None:
     assert told.stderr == ""
 
 
+@pytest.mark.skipif(not FUSE, reason="no FUSE")
 def test_a_directory_that_is_not_empty_is_refused(source: Path, tmp_path: Path) -> None:
     told = subprocess.run(
         [*SHOAL, "mount", f"file://{source}", source, "--root", tmp_path], capture_output=True, text=True, check=False

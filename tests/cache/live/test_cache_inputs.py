@@ -18,13 +18,14 @@ from shoal.contract.manifest import JobManifest
 from shoal.control.plane import ControlPlane
 from shoal.core import Sandbox
 from shoal.store import Store
+from tests.cache.kit import FUSE as FUSE_HERE
 from tests.cache.live.test_cache_live import extension, plane, until
 from tests.cache.live.test_cache_live import store as store
 from tests.cache.test_s3 import KEYS
 from tests.cache.test_s3 import s3 as s3
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a sandbox needs a server that runs as root")
-FUSE = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="no /dev/fuse")
+FUSE = pytest.mark.skipif(not FUSE_HERE, reason="no FUSE")
 
 LOOK = """
 import hashlib, json, os
