@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -20,7 +21,7 @@ VIRTUAL_START = 1_700_000_000.0
 # `--hypothesis-profile=default` looks for new ones. Mutation testing runs each property some thousand times, and asks
 # only whether it fails.
 _ALL = settings.get_profile("ci")
-settings.register_profile("quick", parent=_ALL, max_examples=30)
+settings.register_profile("quick", parent=_ALL, max_examples=20)
 settings.register_profile("mutation", parent=_ALL, max_examples=25, phases=[Phase.explicit, Phase.generate])
 settings.load_profile("quick")
 
@@ -30,12 +31,23 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # while tests are collected
     config.addinivalue_line("markers", "virtual_time: the test's event loop is a VirtualLoop")
     config.addinivalue_line("markers", "property: tried on examples that Hypothesis makes; set by itself")
+    config.addinivalue_line(
+        "markers", "few(count=1): the first of its parameters only; the others are slow"
+    )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each property as such. The profiles `quick` and `mutation` lower its own number of examples to theirs."""
     name = settings.get_current_profile_name()
+    seen: Counter[str] = Counter()
     for item in items:
+        few = item.get_closest_marker("few")
+        if few is not None:
+            function = item.nodeid.partition("[")[0]
+            seen[function] += 1
+            if seen[function] > few.kwargs.get("count", 1):
+                item.add_marker(pytest.mark.slow)
         test = getattr(item, "obj", None)
         if not getattr(test, "is_hypothesis_test", False):
             continue

@@ -74,6 +74,7 @@ def chosen_on_the_certify_rows(population: Population, rows: int, aim: Aim) -> f
     return float(min(good, default=2.0))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))])
 @pytest.mark.parametrize(("tolerance", "rows"), [(0.001, 3500), (0.005, 3500), (0.01, 1000)])
 @pytest.mark.parametrize("test", list(Test))
@@ -85,6 +86,7 @@ def test_the_true_loss_is_above_the_tolerance_in_at_most_5_percent(
     assert violated <= MOST_VIOLATIONS
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("tolerance", [0.005, 0.01])
 def test_choosing_on_the_certify_rows_is_caught(tolerance: float) -> None:
     population, aim = Population(1), Aim(tolerance)
@@ -94,6 +96,7 @@ def test_choosing_on_the_certify_rows_is_caught(tolerance: float) -> None:
     assert violated > MOST_VIOLATIONS
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("test", "tolerance"), [(Test.DISAGREEMENT, 0.001), (Test.DISAGREEMENT, 0.01), (Test.LOSS, 0.01)]
 )

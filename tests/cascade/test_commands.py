@@ -123,6 +123,7 @@ def test_a_pipeline_that_reads_columns_by_name_gets_a_table_of_one(folder: Path)
     assert told["rows"] == 40
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -64,6 +64,7 @@ def values(rows: int, seed: int) -> tuple[list[str], Any]:
     return made, np.array([5.0 * text.count("win") - 3.0 * text.count("sad") + 0.01 * len(text) for text in made])
 
 
+@pytest.mark.slow
 def test_the_pipeline_ranks_few_rows_in_full(tmp_path: Path) -> None:
     rows, y = values(3000, 0)
     cascade = optimize(make_pipeline(text_pipeline()[0], Ridge()), rows, y, top_k=10)

@@ -64,6 +64,7 @@ def everything(sock: socket.socket) -> bytes:
     return found
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("first", [b"", b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\nX: "], ids=["silent", "slow heads"])
 def test_idle_connections_cost_those_who_made_them(server: tuple[str, Path], first: bytes) -> None:
     url, home = server

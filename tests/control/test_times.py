@@ -25,6 +25,7 @@ from .test_lifecycle import Restart, job
 HERE = (RankPlacement(0, "n0"),)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     runs_s=st.floats(0.1, 60).map(lambda s: round(s, 3)), dies_after_s=st.floats(0, 70), away_s=st.floats(0, 300),

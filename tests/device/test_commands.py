@@ -51,6 +51,7 @@ def test_a_command_line_runs_here_where_no_server_is(shoal) -> None:  # type: ig
         assert "runs without a gate" in done.stderr
 
 
+@pytest.mark.few(count=3)
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [

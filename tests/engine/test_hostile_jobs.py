@@ -137,6 +137,7 @@ PIPES = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("how", PIPES)
 async def test_a_pipe_in_place_of_a_file_keeps_no_supervisor_from_ending_its_rank(kit: LocalKit, how: str) -> None:
     source = f"""

@@ -41,6 +41,7 @@ print(json.dumps([sorted(said), *(int(os.environ[name]) for name in names)]))
 """
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("delegate", [False, True], ids=["placed", "delegated"])
 async def test_ranks_on_two_nodes_meet_at_the_first(tmp_path: Path, delegate: bool) -> None:
     nodes = ["shoal"] * 4 if delegate else ["n1", "n1", "n2", "n2"]

@@ -166,6 +166,7 @@ def test_a_broken_declaration_does_not_stop_help_and_is_named(broken: tuple[dict
     assert why in shown.stderr
 
 
+@pytest.mark.few
 def test_a_broken_declaration_does_not_stop_the_doctor_and_is_named(broken: tuple[dict[str, str], str]) -> None:
     environ, why = broken
     told = json.loads(shoal(environ, "doctor", "--json").stdout)

@@ -207,6 +207,7 @@ def test_wrong_measurements_are_told_by_file_and_row(app: typer.Typer, tmp_path:
     assert told in ask(app, "fit", "all-reduce", path, "-o", tmp_path / "out.json", code=2)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "text", ["[]", "{}", '{"model": "lifetimes", "version": 1}', '{"model": "step-time", "version": 1}']
 )

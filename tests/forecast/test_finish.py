@@ -119,6 +119,7 @@ def pausing(draw: random.Random, every: int, pause_s: float, *, told: bool = Fal
             yield found, at - one
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("told", [False, True])
 @pytest.mark.parametrize(("every", "pause_s"), PAUSES)
 def test_intervals_hold_for_jobs_that_pause(every: int, pause_s: float, told: bool) -> None:
@@ -135,6 +136,7 @@ def test_intervals_hold_for_jobs_that_pause(every: int, pause_s: float, told: bo
     assert all(abs(sum(one)) / 20 < 0.1 for one in errors)
 
 
+@pytest.mark.slow
 def test_pauses_that_come_by_chance_have_intervals_that_hold() -> None:
     draw, held = random.Random(3), 0
     for _ in range(100):

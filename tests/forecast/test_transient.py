@@ -60,6 +60,7 @@ def walked(training: Training, mean_s: float, servers: int, draw: random.Random)
     return now
 
 
+@pytest.mark.slow
 def test_intervals_of_gangs_hold_for_trainings_that_are_walked_through() -> None:
     draw = random.Random(3)
     for servers in (1, 4):

@@ -113,6 +113,7 @@ def test_launches_fail_and_speeds_differ(traces: Path) -> None:
     assert "launches that failed" in call(*words[:-1])
 
 
+@pytest.mark.slow
 def test_instances_of_several_accelerators(tmp_path: Path) -> None:
     for number, count in ((1, 8), (8, 8)):
         name = f"availability_1-node_aws-02-15-2023_us-east-1a_v100_{number}.json"

@@ -229,6 +229,7 @@ def test_a_plan_expects_what_the_safety_net_leaves(launch: int, lost: float, dea
     assert expected == pytest.approx(exact, rel=1e-6 if launch < 2 else 0.01)
 
 
+@pytest.mark.slow
 def test_another_policy_takes_over_where_replays_say_so() -> None:
     class Late:
         def decide(self, view: View) -> Decision:

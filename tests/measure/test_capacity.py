@@ -102,6 +102,7 @@ def test_the_search_needs_a_fifth_of_a_ramps_requests_at_most_for_the_same_answe
     assert 5 * max(one.requests for one in found) <= spent
 
 
+@pytest.mark.slow
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
     effort = Effort(most_requests=3000)
     wrong_low = wrong_high = total = 0

@@ -115,6 +115,7 @@ def test_a_network_with_other_parts_has_no_steps(tmp_path: Path) -> None:
         opened(lstm_between_others(tmp_path / "m.onnx"), options={"by_steps": True})
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize(
     ("name", "data", "options"),
     [

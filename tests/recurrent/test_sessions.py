@@ -34,6 +34,7 @@ def inputs(seed: int, steps: int) -> Any:
     return np.random.default_rng(seed).uniform(-1, 1, (steps, 1, 5)).astype(np.float32)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", ["fp32", "bf16", "int8"])
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(turns=st.lists(st.sets(st.integers(0, 4), min_size=1), min_size=1, max_size=12))

@@ -31,6 +31,7 @@ def stacked(tmp_path: Path) -> Path:
     return tmp_path / "m.safetensors"
 
 
+@pytest.mark.slow
 def test_rows_and_layers_on_threads_give_the_same_bits(stacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     run = Threads.run
@@ -82,6 +83,7 @@ def test_rows_are_split_evenly() -> None:
     assert slices(2, 5) == [slice(0, 1), slice(1, 2)]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("seconds", "chosen"), [((1.0, 0.5, 0.4), 4), ((1.0, 0.97, 0.96), 1), ((1.0, 2.0, 0.9), 4), ((1.0, 0.5, 0.49), 2)]
 )

@@ -215,6 +215,7 @@ def test_a_job_that_is_too_far_behind_waits_for_none_that_is_not(seed: int, jobs
         assert not (problem.possible[job] & (problem.gang[job] <= room)).any(), "others run where it could"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("elastic", "seed"), [(False, 5), (False, 17), (True, 15)])
 def test_under_overload_no_job_falls_far_behind_max_min(elastic: bool, seed: int) -> None:
     """Seconds behind at any round, in time slices; sizes are kept for five of them."""

@@ -71,6 +71,7 @@ def test_shoals_own_policies_are_declared() -> None:
     assert "no-such" not in POLICIES
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize(
     ("name", "why"),
     [

@@ -28,6 +28,7 @@ def test_which_policies_have_one() -> None:
     assert sorted(CENTRAL) == ["finish-time", "makespan", "max-min"]
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize("name", CENTRAL)
 @pytest.mark.parametrize("agnostic", [False, True])
 @given(seed=st.integers(0, 10_000), jobs=st.integers(1, 60))

@@ -126,6 +126,7 @@ class TestLimits:
         found = decide("max-min", problem, agnostic=True)
         check(found, oracle.max_min(problem, rate=(problem.rate > 0.0) * 1.0))
 
+    @pytest.mark.few(count=2)
     def test_water_filling(self, seed: int) -> None:
         problem = limited(seed, 9)
         jobs = oracle.free(problem)

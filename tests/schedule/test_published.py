@@ -86,6 +86,7 @@ def test_columns_are_shuffled_as_pythons_generator_says() -> None:
     assert found == expected
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize("policy", ["max-min", "makespan", "finish-time"])
 @pytest.mark.parametrize("agnostic", [False, True])
 def test_everything_is_done_and_the_same_seed_gives_the_same(policy: str, agnostic: bool) -> None:

@@ -357,6 +357,7 @@ class TestElastic:
         rigid = simulate(cluster([40_000.0], fast=4), run_of("elastic"))
         assert rigid.jct_s[0] == pytest.approx(4000.0)
 
+    @pytest.mark.few
     @pytest.mark.parametrize("elastic", [False, True])
     def test_under_overload_nobody_starves(self, elastic: bool) -> None:
         """Ten jobs of two sizes on two accelerators."""
@@ -366,6 +367,7 @@ class TestElastic:
         fair = metrics_of(simulate(cluster([2e5] * 10, **jobs), run_of("max-min", **options)))
         assert found.fairness_worst < 2.0 * max(fair.fairness_worst, 1.0)
 
+    @pytest.mark.few
     @pytest.mark.parametrize("seed", [0, 5, 6, 15, 17])
     def test_on_an_overloaded_cluster_nobody_has_it_much_worse_than_by_max_min(self, seed: int) -> None:
         """Both policies in the same rounds."""

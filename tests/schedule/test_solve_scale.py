@@ -54,6 +54,7 @@ def test_classes_have_the_plain_programs_optimum(per_type: float) -> None:
     assert found.certificate.value == pytest.approx(plain_level(problem), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_million_jobs_of_a_thousand_kinds_get_what_each_would_in_a_thousandth_of_the_cluster() -> None:
     many = decide("max-min", of_kinds(1_000_000, 1000, 2, per_type=0.1))
     few = decide("max-min", of_kinds(1000, 1000, 2, per_type=0.1))

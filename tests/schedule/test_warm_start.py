@@ -67,6 +67,7 @@ def alike(warm: Allocation, cold: Allocation) -> None:
         np.testing.assert_allclose(warm.throughput, cold.throughput, rtol=1e-5, atol=1e-9)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["blend", "elastic", "max-min"])
 @pytest.mark.parametrize("durations", list(Durations))
 def test_a_chain_of_decisions_on_a_heavy_tailed_trace_is_solved_warm_as_it_is_cold(
@@ -82,6 +83,7 @@ def test_a_chain_of_decisions_on_a_heavy_tailed_trace_is_solved_warm_as_it_is_co
             alike(before, cold)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", sorted(set(POLICIES) - set(NEEDS)))
 def test_every_policy_decides_all_along_a_heavy_tailed_trace(name: str) -> None:
     before = None

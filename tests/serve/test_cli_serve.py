@@ -158,6 +158,7 @@ def test_a_model_that_cannot_be_loaded_ends_it_with_the_reason(
     assert nothing_left(here)
 
 
+@pytest.mark.slow
 def test_a_model_that_kills_its_process_ends_it_with_the_last_words(here: Path) -> None:
     done = ask("mine:Crash", "--port", "0", "--grpc-port", "0")
     assert done.exit_code in (1, 2)
@@ -256,6 +257,7 @@ def test_the_end_of_a_replica_is_told_with_signal_and_last_words(here: Path, she
     assert running.err.read_text() == said
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "signum",
     [
@@ -303,6 +305,7 @@ def test_interrupted_before_it_is_ready_it_ends_as_well(here: Path, shell: Calla
     assert psutil.wait_procs([replica], ENDS_WITHIN_S)[1] == []
 
 
+@pytest.mark.slow
 def test_killed_it_takes_its_replicas_along(here: Path, linear: str, shell: Callable[..., Shell]) -> None:
     running = shell("linear.onnx", "--memory", "1GiB", "--slo-p99", "1s", "--max-batch", "4")
     said = running.said("Ctrl-C ends it")

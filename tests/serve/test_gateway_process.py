@@ -102,6 +102,7 @@ def test_a_service_is_scaled_updated_and_undeployed_under_load(on: Home) -> None
     assert on.status.services == ()
 
 
+@pytest.mark.slow
 def test_a_killed_gateway_comes_back_where_it_was(on: Home) -> None:
     on.configure(deployment(linear(on)), price_per_hour=PRICE, slots=1)
     on.start()
@@ -140,6 +141,7 @@ def overhead_s(records: Sequence[UsageRecord]) -> float:
     return sum(share.overhead_s for record in records for share in record.shares if share.tenant == "ada")
 
 
+@pytest.mark.slow
 def test_requests_wait_for_replicas_that_are_on_their_way_back(on: Home) -> None:
     on.configure(deployment(linear(on)))
     on.start()
@@ -167,6 +169,7 @@ def test_requests_wait_for_replicas_of_the_gateway_before(on: Home) -> None:
         eventually(lambda: ready(on, 1))
 
 
+@pytest.mark.slow
 def test_a_configuration_that_cannot_be_followed_is_not(on: Home) -> None:
     on.configure(deployment(linear(on)))
     on.start()
@@ -230,6 +233,7 @@ def test_a_gateway_told_to_end_answers_first_and_leaves_nothing(on: Home) -> Non
     assert on.log.read_text().count("Traceback") == 0
 
 
+@pytest.mark.slow
 def test_told_twice_it_does_not_wait(on: Home) -> None:
     on.configure(deployment(service("s", [models.wait_for_spec()])))
     on.start()

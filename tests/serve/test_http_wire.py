@@ -745,6 +745,7 @@ def test_curl(fronts: Fronts, tmp_path: Path) -> None:
     assert json.loads(curl(f"{fronts.url}/v2/models/nobody"))["error"] == "model 'nobody': there is no such model"
 
 
+@pytest.mark.slow
 def test_nothing_is_left_to_the_garbage_collector() -> None:
     """Bodies are large: they must be freed when they are done with, not at the next collection."""
     raws = [

@@ -308,6 +308,7 @@ def test_what_a_callable_does_wrong_is_the_models_failure(name: str, complaint: 
 # --- scikit-learn and torch ---
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize("kind", ["sklearn", "onnx", "torch"])
 @pytest.mark.parametrize("suffix", [".pkl", ".joblib", ".pickle"])
 def test_a_pickle_is_never_opened(tmp_path: Path, kind: str, suffix: str) -> None:

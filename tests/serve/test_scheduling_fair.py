@@ -65,6 +65,7 @@ def test_backlogged_tenants_stay_within_one_execution_each_of_their_shares(
             assert abs(used[one] - used[other]) <= steps[one] + steps[other] + 1e-9
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize("name", ["fair", "deadline"])
 @pytest.mark.parametrize("slots", [1, 3])
 @pytest.mark.parametrize("spread", [0.0, 0.5])

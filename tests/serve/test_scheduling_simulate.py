@@ -43,6 +43,7 @@ def noisy(slots: int, seed: int) -> list[Stream]:
     ]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("slots", [1, 3])
 def test_a_noisy_neighbour_is_the_only_one_to_pay_for_its_noise(slots: int) -> None:
     admitted = kept = refused = 0

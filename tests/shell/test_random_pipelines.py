@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -72,6 +73,7 @@ def script_of_two_sites(draw: st.DrawFn) -> str:
     return f"({' | '.join(parts)}) > out 2> errors; echo $?; od -An -v -tx1 -w1 errors | sort | uniq -c; rm errors"
 
 
+@pytest.mark.slow
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

@@ -77,6 +77,7 @@ def fresh(request, url):
     return open_fresh
 
 
+@pytest.mark.few(count=2)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sequence=writes)
 def test_one_after_another(fresh, make, sequence):

@@ -35,6 +35,7 @@ def launches(trace: list[Line]) -> list[list[Line]]:
     return found
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 7])
 def test_results_are_the_same_bit_for_bit(shared: Shared, size: int, tmp_path: Path) -> None:
     shared.run("corpus.py", str(tmp_path / "plain.npz"), cls=None)

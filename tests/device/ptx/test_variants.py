@@ -53,6 +53,7 @@ def test_slices_of_any_grid(grid: tuple[int, int, int], size: int) -> None:
     assert Run(scenario, transformed_module(scenario.file)).sliced(size).result == reference(scenario)
 
 
+@pytest.mark.slow
 @given(GRIDS, st.lists(st.integers(0, 18), max_size=3), st.randoms(use_true_random=False))
 def test_tickets_of_any_grid_stopped_often(grid: tuple[int, int, int], stops: list[int], random: Random) -> None:
     scenario = Scenario(THREE.file, THREE.entry, grid, (2, 1, 1), lambda a: a.zeros(200))

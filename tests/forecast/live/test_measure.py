@@ -82,6 +82,7 @@ def test_ctrl_c_ends_the_job_and_keeps_what_was_measured(shell: Shell, tmp_path:
     assert not (tmp_path / "p.json").exists()
 
 
+@pytest.mark.slow
 def test_wrong_input_is_named(shell: Shell, tmp_path: Path) -> None:
     (out := tmp_path / "profile.json").write_text("[]")
     assert "is no profile of version 1" in shell("forecast", "report", str(out), code=2).stderr

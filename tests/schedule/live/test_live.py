@@ -101,6 +101,7 @@ def mean_completion(folder: Path, schedule: ScheduleSettings) -> float:
     return sum(times) / len(times)
 
 
+@pytest.mark.slow
 def test_a_policy_that_looks_at_types_ends_jobs_sooner_than_one_that_does_not(tmp_path: Path) -> None:
     for name in ("aware", "blind"):
         (tmp_path / name).mkdir()
@@ -221,6 +222,7 @@ def test_what_was_measured_and_owed_outlives_the_server(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(2))
 def test_nothing_is_lost_or_doubled_under_rounds_whatever_dies(seed: int, tmp_path: Path) -> None:
     settings = ScheduleSettings(("max-min", "blend", "fifo", "hierarchical")[seed % 4], round_s=5.0, restart_cost_s=0.5)

@@ -96,6 +96,7 @@ def ran(world: World, job: str) -> list[float]:
     return [(each.ended_at or now) - (each.running_at or each.created_at) for each in world.store.attempts(job)]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("policy", "length"),
     [
@@ -159,6 +160,7 @@ def test_what_an_endless_one_had_too_much_is_paid_back_to_those_that_save(tmp_pa
     play(tmp_path, scene, lengths=dict.fromkeys(names, ENDLESS), says=says)
 
 
+@pytest.mark.slow
 def test_whoever_comes_waits_for_as_long_as_it_had_run_before(tmp_path: Path) -> None:
     async def scene(world: World) -> None:
         plane = world.plane

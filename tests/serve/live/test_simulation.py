@@ -10,6 +10,7 @@ from shoal.engine.simulated import run
 from tests.serve.live.simulation import simulate
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(2))
 def test_no_service_is_lost_or_doubled_whatever_dies(seed: int, tmp_path: Path) -> None:
     world = run(simulate(seed, tmp_path), start=1_700_000_000)
