@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seen: Counter[str] = Counter()
     for item in items:
         few = item.get_closest_marker("few")
-        if few is not None:
+        if few is not None and not item.get_closest_marker("slow"):
             function = item.nodeid.partition("[")[0]
             seen[function] += 1
             if seen[function] > few.kwargs.get("count", 1):

@@ -229,7 +229,6 @@ time.sleep(1000)
     assert kit.processes() == []
 
 
-@pytest.mark.few
 @pytest.mark.parametrize("restarted", [pytest.param(False, marks=pytest.mark.slow), True])
 async def test_a_supervisor_that_does_not_stop_its_rank_is_killed_with_all_that_is_below_it(
     kit: LocalKit, restarted: bool

@@ -59,6 +59,7 @@ def submit(shoal: Shoal, folder: Path, name: str, **fields: object) -> str:
     return found
 
 
+@pytest.mark.slow
 def test_its_settings_table_loop_decision_cause_and_command_are_the_servers(shoal: Shoal, tmp_path: Path) -> None:
     now = datetime.now(UTC)
     assert "curfew.opens" in {row["name"] for row in shoal("settings")}

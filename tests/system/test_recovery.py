@@ -89,6 +89,7 @@ def drop_all_of_it(home: Home) -> None:
         file.unlink()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

@@ -82,6 +82,7 @@ def test_torch(tmp_path: Path) -> None:
         assert error.strip() == "this example needs PyTorch: install it with `pip install torch`, then run it again"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("example", "least"),
     [
