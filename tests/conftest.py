@@ -31,9 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # while tests are collected
     config.addinivalue_line("markers", "virtual_time: the test's event loop is a VirtualLoop")
     config.addinivalue_line("markers", "property: tried on examples that Hypothesis makes; set by itself")
-    config.addinivalue_line(
-        "markers", "few(count=1): the first of its parameters only; the others are slow"
-    )
+    config.addinivalue_line("markers", "few(count=1): the first of its parameters only; the others are slow")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -51,6 +51,7 @@ class Backlog:
         return dict(self.world.slot_seconds)
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize("known", [True, False], ids=["run times told", "run times learned"])
 @pytest.mark.parametrize(
     ("weights", "sizes"),

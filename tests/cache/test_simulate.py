@@ -205,6 +205,7 @@ def test_solve_gives_fractions_and_lotteries_with_their_gap(tmp_path: Path) -> N
     assert "gap" in call("solve", path)
 
 
+@pytest.mark.few(count=4)
 @pytest.mark.parametrize(
     ("change", "text"),
     [

@@ -179,6 +179,7 @@ def test_an_installed_package_brings_an_option_of_up_for_a_setting(tmp_path: Pat
     assert refused.returncode != 0
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("name", "why"),
     [

@@ -199,6 +199,7 @@ def test_quotas_count_what_is_queued_there(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize("seed", range(40, 44))
 def test_nothing_is_lost_or_doubled_on_a_cluster_with_its_own_scheduler(seed: int, tmp_path: Path) -> None:
     world = run(simulate(seed, tmp_path, ahead=0.5), start=1_700_000_000)

@@ -446,6 +446,7 @@ def test_retention_leaves_out_what_is_held() -> None:
     assert [one.id for one in found.jobs] == ["b"]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(3))
 def test_links_and_limits_hold_whatever_dies(seed: int, tmp_path: Path) -> None:
     world = run(simulate(seed, tmp_path, jobs=25, linked=True), start=1_700_000_000)

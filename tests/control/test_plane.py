@@ -410,12 +410,14 @@ def test_an_orphan_of_the_engine_is_removed(tmp_path: Path) -> None:
     play(tmp_path, scene, lambda _: Script(run_s=10_000.0))
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize("seed", range(6))
 def test_nothing_is_lost_or_doubled_whatever_dies(seed: int, tmp_path: Path) -> None:
     world = run(simulate(seed, tmp_path), start=1_700_000_000)
     assert world.crashes > 0
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", [20, 21])
 def test_every_state_can_be_explained_and_what_is_said_to_help_does(seed: int, tmp_path: Path) -> None:
     run(simulate(seed, tmp_path, jobs=25, questions=True), start=1_700_000_000)

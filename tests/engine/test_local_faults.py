@@ -89,6 +89,7 @@ async def test_a_rank_whose_supervisor_dies_while_no_engine_is_there_lived_until
     assert rank.ended_at >= lived_until - 0.001
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "limit", [TimeLimit("max-runtime", "too long", after_s=0.0), TimeLimit("deadline", "late", at=1.0)]
 )

@@ -80,6 +80,7 @@ async def test_slurms_time_limit_is_a_limit_of_the_job(kit: SlurmKit) -> None:
     assert "time limit" in end.detail
 
 
+@pytest.mark.slow
 async def test_a_job_that_slurm_would_start_again_ends_at_once(kit: SlurmKit) -> None:
     await kit.engine.launch(kit.gang("a.1.run", RunForever()))
     await kit.in_effect("a.1.run")
@@ -109,6 +110,7 @@ async def test_when_slurms_own_supervisor_is_killed_the_rank_dies_with_it(kit: S
     await _idle(kit, "n1")  # Slurm is told, since it does not notice by itself
 
 
+@pytest.mark.slow
 async def test_when_the_supervisor_of_one_step_is_killed_the_other_ranks_are_stopped(kit: SlurmKit) -> None:
     gang = kit.gang("a.1.run", RunForever(), ranks=2)
     ranks = tuple(replace(rank, node=node) for rank, node in zip(gang.ranks, ("n1", "n2"), strict=True))
@@ -124,6 +126,7 @@ async def test_when_the_supervisor_of_one_step_is_killed_the_other_ranks_are_sto
     await _idle(kit, "n2")
 
 
+@pytest.mark.slow
 async def test_a_killed_supervisor_leaves_nothing_that_writes(kit: SlurmKit) -> None:
     source = "import os,time\nif os.fork(): time.sleep(600)\nos.setsid()\nopen('child','w').close()\ntime.sleep(600)"
     await kit.engine.launch(kit.python("a.1.run", source))

@@ -157,6 +157,7 @@ def broken(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[dict[str, st
     return {**environ, "SHOAL_HOME": str(tmp_path / "home")}, why
 
 
+@pytest.mark.few(count=2)
 def test_a_broken_declaration_does_not_stop_help_and_is_named(broken: tuple[dict[str, str], str]) -> None:
     environ, why = broken
     shown = shoal(environ, "--help")

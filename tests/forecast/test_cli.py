@@ -94,6 +94,7 @@ def test_a_slowdown_in_a_table_is_told_with_its_remedy(app: typer.Typer, tmp_pat
     assert "positive seconds" in told([(-1, 0)], code=2)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -127,6 +128,7 @@ def test_a_pytorch_model_needs_a_shape(app: typer.Typer) -> None:
         ask(app, "features", "net.pt")
 
 
+@pytest.mark.slow
 def test_the_hour_of_the_day_counts_where_it_was_measured(app: typer.Typer, tmp_path: Path) -> None:
     lives = ["k80,east,1800,1,12"] * 10 + ["k80,east,86400,0,"] * 20
     (path := tmp_path / "lives.csv").write_text("\n".join(["kind,region,lifetime_s,revoked,hour", *lives]))
@@ -168,6 +170,7 @@ def test_speed_lifetime_and_total_time_are_drawn(app: typer.Typer, speeds: Path,
     )
 
 
+@pytest.mark.slow
 def test_gangs_are_fitted_and_told(app: typer.Typer, tmp_path: Path) -> None:
     servers, ring, model = tmp_path / "servers.csv", tmp_path / "ring.json", tmp_path / "gang.json"
     lines = ["model,flops,parameters,tensors,alone_per_s,workers,servers,steps_per_s"]
@@ -190,6 +193,7 @@ def test_gangs_are_fitted_and_told(app: typer.Typer, tmp_path: Path) -> None:
 ROW = {"model": "m", "weight_bytes": 1, "tensors": 1, "alone_s": 1, "workers": 1, "seconds": 1}
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -221,6 +225,7 @@ def test_wrong_models_are_told(app: typer.Typer, tmp_path: Path, text: str) -> N
         assert "wrong.json" in ask(app, *words, "-m", path, code=2)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "words", [("--work", "inf"), ("--every", "inf"), ("--restart", "inf"), ("--checkpoint", "nan")]
 )

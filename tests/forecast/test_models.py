@@ -80,6 +80,7 @@ class TestStepTime:
             assert found.source == "inferred from p100 by the data sheets: none on V100"
         assert model.predict(networks(1)[0], "abacus") is None
 
+    @pytest.mark.slow
     def test_a_kind_with_few_noisy_models_is_inferred_by_way_of_another(self) -> None:
         draw = random.Random(4)
         smooth = {str(n): (one, [true_seconds(one)]) for n, one in enumerate(networks(14))}

@@ -64,6 +64,7 @@ def test_bench_compares_and_says_that_it_is_simulated() -> None:
     assert document["efficiency"]["model"] > 0
 
 
+@pytest.mark.few(count=3)
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

@@ -332,6 +332,7 @@ _HELD_OUT: tuple[tuple[str, tuple[str, ...], float | tuple[float, ...], Sensing]
 )  # fmt: skip
 
 
+@pytest.mark.few(count=10)
 @pytest.mark.parametrize(("feed", "kinds", "from_s", "sensing"), _HELD_OUT)
 def test_the_first_seconds_hold_where_nothing_was_tuned(
     feed: str, kinds: tuple[str, ...], from_s: float | tuple[float, ...], sensing: Sensing

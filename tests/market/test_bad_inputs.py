@@ -94,6 +94,7 @@ def test_json_of_too_many_levels(trace: Path) -> None:
     assert "too many levels" in refused("market", "history", trace)
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -118,6 +119,7 @@ def test_unknown_types_are_the_reason_why_nothing_is_left(tmp_path: Path) -> Non
     assert "unknown instance types were left out: p9.xlarge" in refused("market", "history", path)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("number", ["0", "-1", "0.5"])
 def test_an_instance_has_accelerators(tmp_path: Path, number: str) -> None:
     columns = "InstanceType,AcceleratorName,AcceleratorCount,Price,SpotPrice,Region"

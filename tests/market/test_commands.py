@@ -42,6 +42,7 @@ def test_the_published_table() -> None:
     assert round(dynamic["ratio"], 2) == 3.53
 
 
+@pytest.mark.slow
 def test_the_published_table_reads_speeds_beside_others_too(tmp_path: Path) -> None:
     speeds = json.loads((DATA.parent / "speeds.json").read_text())
     beside = {kind: {model: {"null": one} for model, one in by.items()} for kind, by in speeds.items()}
@@ -101,6 +102,7 @@ def test_a_plan_of_months_says_its_error(traces: Path) -> None:
     assert planned["replayed"] is None
 
 
+@pytest.mark.slow
 def test_launches_fail_and_speeds_differ(traces: Path) -> None:
     words = ["simulate", traces, *JOB, "--spot-price", 1, "--deadline", 9, "--json"]
     failing = json.loads(call(*words, "--refused", 0.5, "--retries", 2))
@@ -151,6 +153,7 @@ def test_tariffs_say_what_was_not_verified() -> None:
     assert "not verified" in " ".join(call("tariffs").split())
 
 
+@pytest.mark.few(count=4)
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -81,6 +81,7 @@ def test_the_simulated_queues_are_those_of_the_books(name: str) -> None:
     assert tail(truth(name)) == pytest.approx(0.01)
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize("name", QUEUES)
 def test_the_search_finds_the_analytic_capacity(name: str) -> None:
     sample, slo_s, _, _ = QUEUES[name]

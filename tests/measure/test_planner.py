@@ -94,6 +94,7 @@ def test_a_plan_shares_servers_and_is_confirmed_by_simulation() -> None:
     assert found.servers[0].load_s == 2.0 * len(found.servers[0].placements)
 
 
+@pytest.mark.slow
 def test_what_one_server_cannot_carry_is_split() -> None:
     demands = [demand("large", 2.3), demand("little", 0.1)]
     found = planned(demands, [SMALL])
@@ -169,6 +170,7 @@ def test_sets_that_fail_in_simulation_are_packed_anew() -> None:
     assert not unchecked.repaired
 
 
+@pytest.mark.slow
 def test_nexus_model_plans_with_batches() -> None:
     times = tuple(ExecutionTime.constant(0.004 + 0.002 * batch, batch=batch) for batch in (1, 4, 16))
     demands = [Demand(ModelProfile(f"m{at}", times, GIB), 40, 0.3) for at in range(4)]

@@ -96,6 +96,7 @@ def test_another_sitecustomize_still_runs(tmp_path: Path, program: Path) -> None
     assert found.stdout.startswith("mine\n")
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [

@@ -225,6 +225,7 @@ def test_a_damaged_kernel_on_disk_is_made_anew() -> None:
     assert "compiled" in backends
 
 
+@pytest.mark.few(count=4)
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("shift", [1, -3, 0, 700])
 def test_rolled_arrays_are_read_in_place(axis: int, shift: int) -> None:

@@ -122,6 +122,7 @@ def entries(path: Path) -> dict[str, bytes]:
         return {name: file.read(name) for name in file.namelist()}
 
 
+@pytest.mark.few(count=3)
 @pytest.mark.parametrize("what", ["version", "schedule", "weights", "cell", "json", "missing", "truncated"])
 def test_a_damaged_artefact_is_refused(what: str, model: Path) -> None:
     path = model.with_suffix(".rnn")

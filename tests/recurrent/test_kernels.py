@@ -38,6 +38,7 @@ def run(
     return out, layer.run(x, states, lengths, out)
 
 
+@pytest.mark.few(count=11)
 @pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize("kind", NumberType)
 def test_every_cell_gives_what_the_interpreter_gives(name: str, kind: NumberType) -> None:
@@ -125,6 +126,7 @@ def test_what_is_not_a_number_comes_out_where_the_reference_has_it(kind: NumberT
     assert np.isfinite(found[:, 0]).all()
 
 
+@pytest.mark.few(count=7)
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("kind", NumberType)
 def test_every_target_compiles(name: str, kind: NumberType) -> None:

@@ -151,6 +151,7 @@ def inner_loops(assembly: str) -> list[list[str]]:
     return found
 
 
+@pytest.mark.few(count=4)
 @pytest.mark.parametrize(
     ("name", "kind"),
     # Not bf16 on AVX2: with 16 registers LLVM keeps widened weights in memory, and it is still faster than fewer sums.

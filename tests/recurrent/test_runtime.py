@@ -39,6 +39,7 @@ def test_an_artefact_is_for_this_runtime() -> None:
     assert runtime_of("x.rnn") == "recurrent"
 
 
+@pytest.mark.slow
 def test_rows_come_first_and_are_batched(source: Path) -> None:
     runtime = opened(source, max_batch=4)
     assert runtime.metadata.inputs[0].shape == (-1, -1, 5)

@@ -57,6 +57,7 @@ def search(clock: Iterator[float], timed: int = 6) -> Search:
     return Search(target, MACHINE, KernelCache(None), steps=4, rows=2, timed=timed, rounds=2, clock=lambda: next(clock))
 
 
+@pytest.mark.slow
 def test_the_search_is_the_same_under_a_recorded_clock() -> None:
     first, second = search(recorded()).run(SPEC), search(recorded()).run(SPEC)
     assert first == second

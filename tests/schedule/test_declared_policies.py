@@ -89,6 +89,7 @@ def test_a_policy_that_cannot_be_used_is_an_error(name: str, why: str, tmp_path:
     assert why in ran.stderr, ran.stderr
 
 
+@pytest.mark.slow
 def test_a_policy_of_shoals_name_is_not_used(tmp_path: Path) -> None:
     trace = tmp_path / "jobs.trace"
     shoal(tmp_path / "p", "generate", "--jobs", "6", "--per-hour", "4", "--out", str(trace))

@@ -83,6 +83,7 @@ class TestAlone:
         found = decide("finish-time", problem, agnostic=True)
         check(found, oracle.finish_time(problem, rate=rate), within=1e-4)
 
+    @pytest.mark.few(count=6)
     @pytest.mark.parametrize("floor", [0.0, 0.5, 1.0])
     def test_blend(self, seed: int, jobs: int, distinct: bool, floor: float) -> None:
         problem = instance(seed, jobs, distinct=distinct)
@@ -106,6 +107,7 @@ class TestAlone:
         worth = 1.0 / (problem.gang[:, None] * problem.usd_per_hour)
         check(decide("min-cost", problem), oracle.most(problem, worth, floor=needed(problem) * (1 - 1e-7)))
 
+    @pytest.mark.few(count=2)
     def test_min_cost_spend(self, seed: int, jobs: int, distinct: bool) -> None:
         problem = with_deadlines(instance(seed, jobs, distinct=distinct), seed)
         owed = np.maximum(needed(problem), 0.2 * oracle.max_min(problem) * problem.weight * unit(problem))
@@ -157,6 +159,7 @@ class TestLimits:
 
 @pytest.mark.parametrize("seed", SEEDS)
 class TestWaterFilling:
+    @pytest.mark.few(count=2)
     @pytest.mark.parametrize("per_type", [0.1, 0.3])
     def test_max_min_is_lexicographic(self, seed: int, per_type: float) -> None:
         problem = instance(seed, 9, per_type=per_type, distinct=True)
@@ -164,6 +167,7 @@ class TestWaterFilling:
         optimum = oracle.water_filling(problem, lambda live: problem.weight)
         np.testing.assert_allclose(found.throughput / unit(problem), optimum, rtol=2e-4)
 
+    @pytest.mark.few(count=2)
     @pytest.mark.parametrize("per_type", [0.1, 0.3])
     def test_hierarchical_fair(self, seed: int, per_type: float) -> None:
         problem = instance(seed, 9, per_type=per_type, distinct=True)

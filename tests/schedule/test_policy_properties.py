@@ -49,6 +49,7 @@ def problems(draw: st.DrawFn, *, gangs: tuple[int, ...] = (1, 2, 4), paired: boo
     )  # fmt: skip
 
 
+@pytest.mark.few(count=6)
 @pytest.mark.parametrize("name", POLICIES)
 @given(problem=problems(), agnostic=st.booleans())
 @quick
@@ -87,6 +88,7 @@ def test_what_was_decided_before_changes_nothing_but_the_way(
         np.testing.assert_allclose(after.throughput, alone.throughput, rtol=1e-5, atol=1e-9)
 
 
+@pytest.mark.few(count=4)
 @pytest.mark.parametrize("name", [name for name, policy in POLICIES.items() if "space_sharing" in policy.settings])
 @given(problem=problems(paired=True))
 @quick

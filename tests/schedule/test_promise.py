@@ -56,6 +56,7 @@ def test_a_gang_gets_its_share_beside_jobs_that_keep_their_places() -> None:
     assert (found.time > 0.9 * found.share[:, 0]).all(), (found.time, found.share[:, 0])
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize("gangs", [[1] * 5 + [2, 3], [1] * 6 + [4], [1] * 4 + [2, 2]])
 @pytest.mark.parametrize("rules", [LIVE, Settings(60.0, 300.0, 300.0, min_run_s=300.0)])
 def test_gangs_that_fit_beside_the_others_have_nine_tenths_of_their_share(gangs: list[int], rules: Settings) -> None:

@@ -195,6 +195,7 @@ def received(problem: Problem, share: Any, settings: Settings, rounds: int) -> n
     return time
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize("seed", range(4))
 def test_time_received_comes_to_the_allocation(seed: int) -> None:
     chance = np.random.default_rng(seed)

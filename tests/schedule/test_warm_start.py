@@ -166,6 +166,7 @@ def test_filling_begins_with_what_is_known_then_with_nothing_then_by_the_general
     assert asked == ways[: failing + 1]
 
 
+@pytest.mark.few(count=6)
 @pytest.mark.parametrize("seed", range(20))
 def test_the_master_program_keeps_its_optimum_among_columns_that_are_nearly_equal(seed: int) -> None:
     """What price searches near their end offer: columns that differ by rounding, of equal worth."""

@@ -139,6 +139,7 @@ def test_help_says_how(here: Path) -> None:
     assert "[/" not in text
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("make", "words", "complaint"),
     [

@@ -795,6 +795,7 @@ async def test_a_batch_that_is_given_up_strands_nobody() -> None:
 # --- everything at once ---
 
 
+@pytest.mark.few(count=4)
 @pytest.mark.parametrize("seed", range(12))
 async def test_every_request_ends_whatever_happens(seed: int) -> None:
     rng = random.Random(seed)

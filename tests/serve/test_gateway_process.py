@@ -256,6 +256,7 @@ def run(*words: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 def test_a_gateway_that_may_not_start_says_why(on: Home, tmp_path: Path) -> None:
     on.configure()
     code, said = run("--home-dir", str(tmp_path), "--scheduler", "lottery")

@@ -573,6 +573,7 @@ def test_compressed_members_may_follow_one_another(fronts: Fronts) -> None:
     assert (told.status, "members" in told.error) == (400, True)
 
 
+@pytest.mark.slow
 def test_a_body_that_grows_beyond_the_limit_is_refused(small: Fronts) -> None:
     for size in ((1 << 20) + 1, 300 << 20):
         bomb = gzip.compress(bytes(size), 9)

@@ -141,6 +141,7 @@ def test_external_data_beside_the_model_is_used(tmp_path: Path) -> None:
     np.testing.assert_array_equal(runtime.run({"x": np.zeros((1, 4), np.float32)}, ())["y"], [data])
 
 
+@pytest.mark.few(count=3)
 @pytest.mark.parametrize(
     ("location", "why"),
     [

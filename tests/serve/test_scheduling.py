@@ -105,6 +105,7 @@ class Walk:
         self.decide()
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize("name", SCHEDULERS)
 @settings(max_examples=60, deadline=None)
 @given(slots=st.integers(1, 3), specs=st.lists(SPECS, min_size=1, max_size=5), steps=STEPS)
@@ -129,6 +130,7 @@ def drain(walk: Walk) -> None:
     assert len(walk.referee.ended) == len(walk.offered)
 
 
+@pytest.mark.few(count=8)
 @pytest.mark.parametrize("name", SCHEDULERS)
 @pytest.mark.parametrize("seed", range(8))
 def test_nor_in_long_random_walks(name: str, seed: int) -> None:

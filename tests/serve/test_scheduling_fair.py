@@ -161,6 +161,7 @@ def test_a_tenant_with_many_models_has_one_share() -> None:
     assert used_until(result, "b/m", 2.0) == pytest.approx(1.0, abs=0.02)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["fair", "deadline"])
 def test_nobody_starves_beside_tighter_deadlines(name: str) -> None:
     tight = [

@@ -58,6 +58,7 @@ def test_patience_is_half_of_what_the_objective_leaves() -> None:
     assert patience_s(0.01, 0.03) == 0.0
 
 
+@pytest.mark.few(count=3)
 @pytest.mark.parametrize("name", ["deadline", "fair"])
 @pytest.mark.parametrize("slots", [1, 2, 3])
 @pytest.mark.parametrize("best_effort_s", [0.002, 0.006, 0.05])

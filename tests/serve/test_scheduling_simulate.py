@@ -83,6 +83,7 @@ def eight_bursty(seed: int) -> list[Stream]:
     ]
 
 
+@pytest.mark.slow
 def test_eight_bursty_tenants_get_more_in_time_than_from_a_shared_queue() -> None:
     shared = default = promised = kept = 0.0
     for seed in range(3):
@@ -126,6 +127,7 @@ def rnn(rate: float, max_batch: int) -> list[Stream]:
     return [Stream(spec, poisson(rate, 1.0, seed=4), affine(0.00008, 0.00003, 0.05))]
 
 
+@pytest.mark.slow
 def test_batches_of_a_recurrent_network_more_than_double_what_is_served() -> None:
     batched, single = run("deadline", 1, rnn(22_000, 32)), run("deadline", 1, rnn(22_000, 1))
     assert batched.tenants["a"].in_time > 2.2 * single.tenants["a"].in_time
@@ -146,6 +148,7 @@ def test_a_network_that_gains_nothing_is_never_batched() -> None:
     assert max(span.samples for span in run("all-share", 1, [stream]).timeline) == 8
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("rate", [400, 1500, 3000])
 def test_batching_tenants_under_overload_keep_large_batches(rate: float) -> None:
     """5 ms to start and 0.5 ms a sample: without batches the device serves 180 a second, with the largest 1,230."""
@@ -171,6 +174,7 @@ def test_clippers_batches_settle_around_the_objective() -> None:
     assert sum(span.samples for span in later) / len(later) > 12
 
 
+@pytest.mark.slow
 def test_one_tenant_with_two_hundred_models_is_served_like_two_hundred_tenants() -> None:
     rates = [3000 / (at + 1) / 5.9 for at in range(200)]
     arrivals = [poisson(rate, 2, seed=at) for at, rate in enumerate(rates)]
@@ -182,6 +186,7 @@ def test_one_tenant_with_two_hundred_models_is_served_like_two_hundred_tenants()
         assert in_time(run("deadline", 2, streams)) > 0.995
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(4))
 def test_every_rule_is_kept_under_mixed_load(seed: int) -> None:
     random = Random(seed)
@@ -206,6 +211,7 @@ def test_every_rule_is_kept_under_mixed_load(seed: int) -> None:
     assert ended == len(referee.ended) == sum(len(stream.arrivals) for stream in streams)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_result() -> None:
     streams = eight_bursty(1)
     one, other = run("deadline", 2, streams, seed=3), run("deadline", 2, streams, seed=3)

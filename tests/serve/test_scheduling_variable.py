@@ -53,6 +53,7 @@ def test_two_slow_answers_do_not_lock_a_quick_model_out(seed: int) -> None:
     assert None not in ended_s("deadline", stream(arrivals, works, 0.3))
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize("kind", ["text", "attention", "bimodal", "heavy tail"])
 @pytest.mark.parametrize("load", [0.3, 0.7, 1.3])
 def test_of_what_could_be_in_time_one_in_a_hundred_is_refused_at_most(kind: str, load: float) -> None:

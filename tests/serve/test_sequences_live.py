@@ -36,6 +36,7 @@ class Caller:
         return float(found.as_numpy("y").item())
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize("kind", [tritonclient.http, tritonclient.grpc])
 @pytest.mark.parametrize("id_", [7, "seven"])
 def test_triton_clients_keep_their_sequences(tmp_path: Path, kind: Any, id_: Any) -> None:

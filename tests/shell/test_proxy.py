@@ -176,6 +176,7 @@ def test_commands_end_with_the_connection(client: Client, tmp_path: Path) -> Non
     wait_until(lambda: not [one for one in processes("77.25") if one], 5)
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize(
     "data", [b"\xff" * 100, proxy.frame(0, Frame.HELLO, b"{"), proxy.frame(3, 99), proxy.frame(0, Frame.RUN, b"[]")]
 )

@@ -16,6 +16,7 @@ FILES = {
 STATUS = '; echo "status $? ${PIPESTATUS[*]}"'
 
 
+@pytest.mark.few(count=10)
 @pytest.mark.parametrize(
     ("script", "away"),
     [

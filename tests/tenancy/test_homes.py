@@ -50,6 +50,7 @@ async def ids(world: World) -> list[str]:
     return sorted(plane.id for plane in world.planes.all())
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("place", ["made", "filled", "recorded"])
 def test_a_plane_whose_making_was_killed_is_there_with_its_files_or_not_at_all(tmp_path: Path, place: str) -> None:
     async def before(world: World) -> None:
@@ -69,6 +70,7 @@ def test_a_plane_whose_making_was_killed_is_there_with_its_files_or_not_at_all(t
     play(tmp_path, after)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("place", ["retired", "unrecorded"])
 def test_a_plane_whose_deletion_was_killed_has_all_its_files_or_is_gone_with_them(tmp_path: Path, place: str) -> None:
     async def before(world: World) -> None:

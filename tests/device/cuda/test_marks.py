@@ -83,6 +83,7 @@ def test_beside_best_effort_work_one_mark_is_for_many_launches(tmp_path: Path) -
     assert writes(device) == 100 // 16 + 1, "one of sixteen, and what was left"
 
 
+@pytest.mark.few(count=3)
 @pytest.mark.parametrize(
     "look", ["stream", "context", "event", "copy", "copy behind", "callback", "query", "destroyed"]
 )

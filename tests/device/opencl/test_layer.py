@@ -112,6 +112,7 @@ def test_commands_behind_a_user_event_are_counted_when_it_is_set(shared: Shared)
     assert held == ["add", "twice", "add", "add", "add", "twice"]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_sliced_goes_whole_and_says_why_once(shared: Shared) -> None:
     assert shared.run("refused.py", slice_blocks="7").strip() == "wrong: []"
     pieces = Counter(line.kernel for line in shared.trace() if line.what == "begins")
@@ -187,6 +188,7 @@ def test_only_the_device_of_the_page_is_gated(shared: Shared) -> None:
     assert shared.slot(other).launches == 0
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 def test_ids_in_slices_are_those_of_the_whole_range(teller: Teller, data: st.DataObject) -> None:

@@ -19,6 +19,7 @@ ARCHITECTURES = {"cuobjdump_sm80.ptx": (80,), "nvcc_sm100.ptx": (100, 120), "tri
 CASES = [(path.name, arch) for path in sorted(CORPUS.glob("*.ptx")) for arch in ARCHITECTURES.get(path.name, ALL)]
 
 
+@pytest.mark.few(count=8)
 @pytest.mark.parametrize(("file", "arch"), CASES)
 def test_every_variant_is_assembled(file: str, arch: int | str, tmp_path: Path) -> None:
     done = transformed(file)

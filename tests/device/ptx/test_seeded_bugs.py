@@ -118,6 +118,7 @@ THE_SAME = {
 }
 
 
+@pytest.mark.few(count=20)
 @pytest.mark.parametrize(("name", "mode", "body"), MUTANTS, ids=[name for name, _, _ in MUTANTS])
 def test_a_mistake_in_the_prologue_is_noticed(name: str, mode: str, body: Body) -> None:
     expected = not any(part in name for part in THE_SAME)

@@ -22,6 +22,7 @@ def reference(scenario: Scenario) -> bytes:
     return Run(scenario, original(scenario.file)).whole().result
 
 
+@pytest.mark.few(count=11)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_slices_of_any_size_equal_the_whole(scenario: Scenario) -> None:
     blocks = blocks_in(scenario.grid)
@@ -29,6 +30,7 @@ def test_slices_of_any_size_equal_the_whole(scenario: Scenario) -> None:
         assert Run(scenario, transformed_module(scenario.file)).sliced(size).result == reference(scenario), size
 
 
+@pytest.mark.few(count=11)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_ticket_stopped_before_any_block_goes_on_where_it_was(scenario: Scenario) -> None:
     blocks = blocks_in(scenario.grid)
@@ -38,6 +40,7 @@ def test_ticket_stopped_before_any_block_goes_on_where_it_was(scenario: Scenario
         assert run.claimed == blocks
 
 
+@pytest.mark.few(count=11)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_ticket_holds_when_blocks_and_threads_take_turns_by_chance(scenario: Scenario) -> None:
     for seed in range(2):

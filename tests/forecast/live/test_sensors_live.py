@@ -128,6 +128,7 @@ class Journaled:
         self._journal.write(Tick(int(at), at, snapshot, Plan({}), {}, applied))
 
 
+@pytest.mark.few(count=3)
 @pytest.mark.parametrize(
     ("quick", "slow", "sensor", "cause", "before", "after"),
     [

@@ -131,6 +131,7 @@ async def test_what_has_our_tag_and_no_record_is_ended(tmp_path: Path) -> None:
     assert "market.orphan" in kinds
 
 
+@pytest.mark.few(count=13)
 @pytest.mark.parametrize("killed_at", range(1, 40))
 async def test_whenever_the_server_dies_nothing_is_forgotten_or_doubled(tmp_path: Path, killed_at: int) -> None:
     world = World(tmp_path, {"team": 6.0}, killed_at=killed_at)

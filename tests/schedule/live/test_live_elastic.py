@@ -276,6 +276,7 @@ class TestLive:
 
         play(tmp_path, scene, totals={"elastic": 600.0, "fixed": 100.0})
 
+    @pytest.mark.few
     @pytest.mark.parametrize("policy", [None, "max-min", "fifo", "blend"])
     def test_without_the_elastic_policy_a_job_keeps_the_size_that_it_started_with(
         self, tmp_path: Path, policy: str | None
@@ -328,6 +329,7 @@ class TestLive:
 
         play(tmp_path, scene, totals={"long": 400.0}, schedule=ScheduleSettings("max-min", round_s=10.0))
 
+    @pytest.mark.few
     @pytest.mark.parametrize(
         "nth", [pytest.param(nth, marks=[pytest.mark.slow] if nth % 3 else []) for nth in range(12)]
     )
@@ -416,6 +418,7 @@ class TestGoodput:
         assert (np.diff(law) >= -1e-9).all()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(2))
 def test_nothing_is_lost_or_doubled_with_ranges_whatever_dies(seed: int, tmp_path: Path) -> None:
     settings = ScheduleSettings("elastic", round_s=5.0, restart_cost_s=0.5) if seed % 4 else None
