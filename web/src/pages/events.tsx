@@ -1,0 +1,3 @@
+export function Events({ path }: { path: readonly string[] }) {
+  return <div class="page"><h1>Events {path.join("/")}</h1></div>;
+}
