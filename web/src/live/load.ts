@@ -15,8 +15,11 @@ export function asRefused(reason: unknown): Refused {
 }
 
 /** Loads for `key` and again on news of the topics. A failed reload keeps the data that is shown. News that come while
- * an answer is awaited lead to one more load after it, so a slow server is never asked twice at once. */
-export function useLoad<T>(key: string, load: (signal: AbortSignal) => Promise<T>, topics: readonly Topic[]): Loaded<T> {
+ * an answer is awaited lead to one more load after it, so a slow server is never asked twice at once. `everyMs` is for
+ * what changes without an event. */
+export function useLoad<T>(
+  key: string, load: (signal: AbortSignal) => Promise<T>, topics: readonly Topic[], everyMs = 0,
+): Loaded<T> {
   const [state, setState] = useState<{ key: string; data: T | null; error: Refused | null }>({
     key: "\u0000", data: null, error: null,
   });
@@ -45,6 +48,13 @@ export function useLoad<T>(key: string, load: (signal: AbortSignal) => Promise<T
     if (flight.current.key === key && flight.current.busy) flight.current.again = true;
     else start(key);
   }, [key, seen]);
+  useEffect(() => {
+    if (everyMs <= 0) return undefined;
+    const timer = setInterval(() => {
+      if (!flight.current.busy && document.visibilityState === "visible") start(flight.current.key);
+    }, everyMs);
+    return () => clearInterval(timer);
+  }, [everyMs]);
   useEffect(() => () => flight.current.abort.abort(), []);
 
   const current = state.key === key;

@@ -13,5 +13,8 @@ export function announce(...topics: readonly Topic[]): void {
 /** Unix seconds since when the page is not fresh; null: it is. */
 export const staleSince = signal<number | null>(null);
 
+/** The newest event that is known of; null until the stream has begun. */
+export const position = signal<number | null>(null);
+
 /** The present, in Unix seconds, once a second: ages are drawn by it. */
 export const now = signal(Date.now() / 1000);

@@ -1,7 +1,7 @@
 /** Keeps the page fresh by the server's stream of changes. One tab of a browser holds it and tells the others: a browser
  * opens six connections to a server, and each tab needs some to load data. */
 import { loadSession } from "../lib/session";
-import { announce, now, staleSince, TOPICS, type Topic } from "./news";
+import { announce, now, position, staleSince, TOPICS, type Topic } from "./news";
 import { topicsOf, type Batch, type Word } from "./topics";
 
 const PATH = "/v1/web/stream";
@@ -36,10 +36,12 @@ function take(word: Word): void {
     case "open":
       if (cutTimer) clearTimeout(cutTimer);
       cutTimer = null;
+      position.value = word.seq;
       if (staleSince.value !== null) hear(TOPICS);
       staleSince.value = null;
       break;
     case "changes":
+      position.value = word.batch.seq;
       hear(topicsOf(Object.keys(word.batch.kinds)));
       break;
     case "reset":
@@ -64,7 +66,7 @@ function read(tell: (word: Word) => void): () => void {
   const open = (): void => {
     const stream = new EventSource(PATH);
     source = stream;
-    stream.addEventListener("hello", (event) => tell({ say: "open", now: (JSON.parse(event.data) as { now: number }).now }));
+    stream.addEventListener("hello", (event) => tell({ say: "open", seq: (JSON.parse(event.data) as { seq: number }).seq }));
     stream.addEventListener("changes", (event) => tell({ say: "changes", batch: JSON.parse(event.data) as Batch }));
     stream.addEventListener("reset", () => tell({ say: "reset" }));
     stream.addEventListener("bye", () => {
@@ -90,10 +92,18 @@ function share(tell: (word: Word) => void): () => void {
   if (!("locks" in navigator) || !("BroadcastChannel" in window)) return read(tell);
   const channel = new BroadcastChannel("shoal-stream");
   const ended = new AbortController();
-  channel.onmessage = (event: MessageEvent<Word>) => tell(event.data);
+  let reads = false;
+  let connected = false;
+  channel.onmessage = ({ data: word }: MessageEvent<Word>) => {
+    if (word.say !== "ask") tell(word);
+    else if (reads && connected && position.value !== null) channel.postMessage({ say: "open", seq: position.value } satisfies Word);
+  };
+  channel.postMessage({ say: "ask" } satisfies Word);
   navigator.locks
     .request("shoal-stream", { signal: ended.signal }, async () => {
+      reads = true;
       const stop = read((word) => {
+        connected = word.say !== "cut" && word.say !== "over";
         channel.postMessage(word);
         tell(word);
       });

@@ -28,12 +28,15 @@ export interface Change {
 export interface Batch {
   readonly kinds: Readonly<Record<string, number>>;
   readonly dropped: number;
+  readonly seq: number;
   readonly events: readonly Change[];
 }
 
 /** What the server's stream says, as the page passes it on among its tabs. */
 export type Word =
-  | { readonly say: "open"; readonly now: number }
+  | { readonly say: "open"; readonly seq: number }
+  /** A tab that just came asks how things are. */
+  | { readonly say: "ask" }
   | { readonly say: "changes"; readonly batch: Batch }
   | { readonly say: "reset" }
   | { readonly say: "cut" }

@@ -1,0 +1,43 @@
+/** A line of a terminal: spans of text with classes of the theme's colours. Text only, never markup. */
+import type { Line, Style } from "../lib/ansi";
+import type { Marked } from "../lib/marks";
+
+export function AnsiLine({ line }: { line: Line | readonly Marked[] }) {
+  if (line.length === 0) return <>{"\u200b"}</>;
+  return (
+    <>
+      {line.map((span) => {
+        const found = "mark" in span ? span.mark : "";
+        const kind = classOf(span.style, found);
+        const style = coloursOf(span.style);
+        if (!kind && !style) return span.text;
+        return (
+          <span class={kind} style={style}>
+            {span.text}
+          </span>
+        );
+      })}
+    </>
+  );
+}
+
+function classOf(style: Style, found: string): string {
+  const [fg, bg] = style.inverse ? [style.bg, style.fg] : [style.fg, style.bg];
+  const names: string[] = [];
+  if (typeof fg === "number") names.push(`fg-${fg}`);
+  if (typeof bg === "number") names.push(`bg-${bg}`);
+  if (style.inverse) names.push("a-inverse");
+  if (style.bold) names.push("a-bold");
+  if (style.dim) names.push("a-dim");
+  if (style.italic) names.push("a-italic");
+  if (style.underline) names.push("a-under");
+  if (style.strike) names.push("a-strike");
+  if (found) names.push(`mark-${found}`);
+  return names.join(" ");
+}
+
+function coloursOf(style: Style): { color?: string; backgroundColor?: string } | undefined {
+  const [fg, bg] = style.inverse ? [style.bg, style.fg] : [style.fg, style.bg];
+  if (typeof fg !== "string" && typeof bg !== "string") return undefined;
+  return { ...(typeof fg === "string" ? { color: fg } : {}), ...(typeof bg === "string" ? { backgroundColor: bg } : {}) };
+}
