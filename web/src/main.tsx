@@ -3,6 +3,7 @@ import "./style/base.css";
 import "./style/shell.css";
 import "./style/jobs.css";
 import "./style/detail.css";
+import "./style/places.css";
 import "./lib/theme";
 import { App } from "./app";
 import { listen } from "./lib/router";

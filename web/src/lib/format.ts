@@ -99,7 +99,7 @@ export interface Amounts {
 /** "2 × a100, 8 cores, 64 GiB". */
 export function resources(one: Amounts, ranks = 1): string {
   const devices = Object.entries(one.accelerators ?? {}).filter(([, count]) => count > 0);
-  const parts = devices.map(([type, count]) => `${count} × ${type === "any" ? "accelerator" : type}`);
+  const parts = devices.map(([type, count]) => (type === "any" ? plural(count, "accelerator") : `${count} × ${type}`));
   if (one.cpu_milli) parts.push(cores(one.cpu_milli));
   if (one.memory_bytes) parts.push(bytes(one.memory_bytes));
   const whole = parts.join(", ") || "nothing";

@@ -40,6 +40,31 @@ export function thinned(points: LineGiven["points"]): LineGiven["points"] {
   return kept;
 }
 
+const SMOOTH_FROM = 240;
+
+/** A noisy line as its moving average beside it; a short line as it is. */
+export function withAverage(line: LineGiven): readonly (LineGiven & { readonly faint?: boolean })[] {
+  const { name, points } = line;
+  if (points.length < SMOOTH_FROM) return [line];
+  const reach = Math.ceil(points.length / 60);
+  let sum = 0;
+  let count = 0;
+  const window: number[] = [];
+  const average = points.map(([x, y]): [number, number | null] => {
+    if (y !== null) {
+      window.push(y);
+      sum += y;
+      count += 1;
+      if (count > reach) {
+        sum -= window.shift() ?? 0;
+        count -= 1;
+      }
+    }
+    return [x, count > 0 ? sum / count : null];
+  });
+  return [{ name: `${name}, each`, points, faint: true }, { name, points: average }];
+}
+
 export interface Summary {
   readonly name: string;
   readonly last: number;

@@ -59,5 +59,5 @@ export function ticks(from: number, to: number, count: number, zoneOffsetS = 0):
   const step = STEPS.find((one) => (to - from) / one <= count) ?? Math.ceil((to - from) / count / 604_800) * 604_800;
   const found: number[] = [];
   for (let at = Math.ceil((from - zoneOffsetS) / step) * step + zoneOffsetS; at <= to; at += step) found.push(at);
-  return found;
+  return found.length > 0 ? found : [from];
 }

@@ -7,7 +7,7 @@ import { isDark } from "../lib/theme";
 
 export interface PlotGiven {
   readonly title: string;
-  readonly lines: readonly LineGiven[];
+  readonly lines: readonly (LineGiven & { readonly faint?: boolean })[];
   readonly write: (value: number) => string;
   /** Whether x is a moment in Unix seconds; otherwise a count, such as a training step. */
   readonly time?: boolean;
@@ -28,6 +28,8 @@ export default function Plot({ title, lines, write, time = true, xName = "time",
     const style = getComputedStyle(document.documentElement);
     const colour = (name: string): string => style.getPropertyValue(name).trim();
     const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: `11px ${colour("--sans")}` };
+    const solid = lines.filter((line) => !line.faint);
+    const inks = lines.map((line) => solid.findIndex((one) => one.name === line.name || line.name.startsWith(`${one.name}, `)) % PLOTS);
     const made = new uPlot(
       {
         width: element.clientWidth,
@@ -43,8 +45,9 @@ export default function Plot({ title, lines, write, time = true, xName = "time",
           { label: xName },
           ...lines.map((line, place) => ({
             label: line.name,
-            stroke: colour(`--plot-${(place % PLOTS) + 1}`),
-            width: 1.6,
+            stroke: colour(`--plot-${(inks[place] ?? 0) + 1}`),
+            width: line.faint ? 1 : 1.8,
+            alpha: line.faint ? 0.3 : 1,
             spanGaps: true,
             dash: place >= PLOTS ? [5, 4] : [],
             points: { show: line.points.length < 3 },

@@ -147,9 +147,9 @@ function Who() {
   const who = session.value;
   return (
     <div class="who">
-      <span class="who-name">
-        {who?.name || who?.tenant || "admin"}
-        <small>{who?.tenant ? `${who.role ?? "member"} of ${who.tenant}` : (who?.role ?? "admin")}</small>
+      <span class="who-name" title={who?.name ?? ""}>
+        <span>{who?.tenant ? `${who.tenant} (${who.role ?? "member"})` : (who?.role ?? "admin")}</span>
+        <small>{who?.name}</small>
       </span>
       {present && next && (
         <button type="button" class="icon-button" aria-label={`${present.label}; change`} title={present.label} onClick={() => setTheme(next.name)}>

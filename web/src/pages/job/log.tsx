@@ -86,7 +86,7 @@ export function Log({ job }: { job: JobDetail }) {
       ) : log.lines.length === 0 || (log.lines.length === 1 && !textOf(log.lines[0] ?? [])) ? (
         <Empty title={log.ended ? "The job wrote nothing" : job.attempt === 0 ? "No log yet: the job has not started" : "Nothing written so far"} />
       ) : (
-        <Lines lines={log.lines} version={log.version} wrap={wrap} follow={follow} setFollow={setFollow} hits={hits} here={here} ended={log.ended} />
+        <Lines lines={log.lines} version={log.version} wrap={wrap} follow={follow} setFollow={setFollow} hits={hits} here={here} ended={log.ended} cut={log.cut} />
       )}
     </>
   );
@@ -101,9 +101,10 @@ interface LinesGiven {
   readonly hits: readonly Hit[];
   readonly here: Hit | null;
   readonly ended: boolean;
+  readonly cut: boolean;
 }
 
-function Lines({ lines, version, wrap, follow, setFollow, hits, here, ended }: LinesGiven) {
+function Lines({ lines, version, wrap, follow, setFollow, hits, here, ended, cut }: LinesGiven) {
   const scroller = useRef<HTMLDivElement>(null);
   const count = lines.length > 1 && (lines[lines.length - 1]?.length ?? 0) === 0 ? lines.length - 1 : lines.length;
   const virtual = useVirtual({ count, scroller: () => scroller.current, rowHeight: LINE });
@@ -132,7 +133,7 @@ function Lines({ lines, version, wrap, follow, setFollow, hits, here, ended }: L
           const found = byLine.get(item.index);
           return (
             <div key={item.index} data-index={item.index} ref={(element) => { if (element) virtual.measureElement(element); }} class="log-line" style={{ transform: `translateY(${item.start}px)` }}>
-              <span class="log-number" style={{ width: `${digits + 1}ch` }} aria-hidden="true">{item.index + 1}</span>
+              {cut ? <span class="log-edge" /> : <span class="log-number" style={{ width: `${digits + 1}ch` }} aria-hidden="true">{item.index + 1}</span>}
               <span class="log-text"><AnsiLine line={found ? mark(line, found, here) : line} /></span>
             </div>
           );

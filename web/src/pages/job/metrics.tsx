@@ -2,6 +2,7 @@ import { api, ask } from "../../api/client";
 import type { JobDetail } from "../../api/types";
 import { number } from "../../lib/format";
 import { metricLines } from "../../lib/metrics";
+import { withAverage } from "../../lib/series";
 import { href } from "../../lib/router";
 import { ended } from "../../lib/states";
 import { useLoad } from "../../live/load";
@@ -20,7 +21,7 @@ export function Metrics({ job, brief = false }: { job: JobDetail; brief?: boolea
     [],
     ended(job.state) ? 0 : 5000,
   );
-  const found = useMemo(() => metricLines(data?.metrics ?? []), [data]);
+  const found = useMemo(() => metricLines(data?.metrics ?? []).map((one) => ({ ...one, shown: one.lines.flatMap(withAverage) })), [data]);
   if (brief && found.length === 0) return null;
   if (!data) return <Pending error={error} what="metrics" retry={reload} />;
   if (found.length === 0)
@@ -37,7 +38,7 @@ export function Metrics({ job, brief = false }: { job: JobDetail; brief?: boolea
     <div class="cols">
       {shown.map((one) => (
         <Card title={one.name} side={<span>{one.last === null ? "" : number(one.last)}</span>}>
-          <LazyPlot title={one.name} lines={one.lines} write={number} time={!one.steps} xName={one.steps ? "step" : "time"} height={brief ? 150 : 210} />
+          <LazyPlot title={one.name} lines={one.shown} write={number} time={!one.steps} xName={one.steps ? "step" : "time"} height={brief ? 150 : 210} />
         </Card>
       ))}
       {brief && found.length > BRIEF && <a href={href("jobs", job.id, "metrics")}>All {found.length} metrics</a>}
