@@ -63,7 +63,7 @@ export function App() {
 function Place() {
   const { path } = place.value;
   const name = path[0] ?? "jobs";
-  const Found = PLACES[name];
+  const Found = Object.hasOwn(PLACES, name) ? PLACES[name] : undefined;
   useEffect(() => {
     const title = [path[1], name.charAt(0).toUpperCase() + name.slice(1)].filter(Boolean).join(" · ");
     document.title = `${title} – Shoal`;

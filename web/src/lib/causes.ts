@@ -32,7 +32,7 @@ const TITLES: Record<string, string> = {
 };
 
 export function titleOf(cause: string): string {
-  return TITLES[cause] ?? (cause.charAt(0).toUpperCase() + cause.slice(1)).replaceAll("-", " ");
+  return (Object.hasOwn(TITLES, cause) ? TITLES[cause] : undefined) ?? (cause.charAt(0).toUpperCase() + cause.slice(1)).replaceAll("-", " ");
 }
 
 /** Blocking causes first; among them those that a reader can change; those that never end by themselves lead. */

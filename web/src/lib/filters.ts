@@ -24,7 +24,7 @@ export function readFilters(query: URLSearchParams): Filters {
   const group = query.get("state") ?? "";
   const order = query.get("sort") ?? "";
   return {
-    group: group in GROUPS ? (group as Group) : null,
+    group: Object.hasOwn(GROUPS, group) ? (group as Group) : null,
     tenant: query.get("tenant") ?? "",
     jobClass: query.get("class") ?? "",
     search: (query.get("q") ?? "").slice(0, 200),

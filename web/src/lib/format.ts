@@ -111,8 +111,18 @@ export function accelerators(one: Amounts, ranks = 1): string {
   return devices.map(([type, count]) => `${count * ranks} × ${type === "any" ? "any" : type}`).join(", ");
 }
 
-/** "best-effort" and "job.submitted" as words of a sentence's beginning. */
+/** A text as a sentence begins. */
 export function sentence(text: string): string {
-  const words = text.replaceAll("_", " ").trim();
-  return words.charAt(0).toUpperCase() + words.slice(1);
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** A name of a program as words: "last_decision" is "Last decision". */
+export function words(name: string): string {
+  return sentence(name.replaceAll(/[_-]/g, " ").trim());
+}
+
+/** A text cut where backquotes mark what is typed: every second part is code. */
+export function codeParts(text: string): string[] {
+  const parts = text.split("`");
+  return parts.length % 2 === 1 ? parts : [text];
 }

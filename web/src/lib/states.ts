@@ -10,7 +10,7 @@ export const STATES = {
 } as const satisfies Record<string, Tone>;
 
 export function toneOf(state: string): Tone {
-  return (STATES as Record<string, Tone>)[state] ?? "plain";
+  return Object.hasOwn(STATES, state) ? STATES[state as keyof typeof STATES] : "plain";
 }
 
 export const GROUPS = {

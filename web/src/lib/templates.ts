@@ -11,8 +11,7 @@ export const TEMPLATES: readonly Template[] = [
 command: [python3, train.py, --epochs, "10"]
 resources:
   accelerators: 1
-  cpus: 4
-  memory: 16GiB
+  memory: 4GiB
 priority_class: best-effort
 expected_runtime: 1h
 `,

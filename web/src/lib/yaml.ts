@@ -2,7 +2,7 @@
 
 export type Plain = null | boolean | number | string | readonly Plain[] | { readonly [name: string]: Plain };
 
-const SAFE = /^[A-Za-z_./~][\w ./~@%+=:-]*$/;
+const SAFE = /^(?:-{1,2}[A-Za-z]|[A-Za-z_./~])[\w ./~@%+=:-]*$/;
 const WORDS = /^(?:true|false|yes|no|on|off|null|nan|inf|y|n|~)$/i;
 
 export function toYaml(value: Plain, indent = ""): string {

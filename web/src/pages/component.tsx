@@ -9,7 +9,7 @@ import { useLoad } from "../live/load";
 import { announce, now } from "../live/news";
 import { askFirst } from "../ui/dialog";
 import { LazyPlot } from "../ui/lazy-plot";
-import { Card, Command, Empty, Header, Pending } from "../ui/parts";
+import { Card, Command, Empty, Header, Pending, Prose } from "../ui/parts";
 import { say } from "../ui/toast";
 import { Timeline } from "../ui/timeline";
 
@@ -130,7 +130,7 @@ export function TableCard({ table }: { table: PageTable }) {
   return (
     <Card title={table.title} side={rows.length > 8 && <span>{number(rows.length)}</span>}>
       {rows.length === 0 ? (
-        <p class="muted">{sentence(table.empty ?? "none")}</p>
+        <p class="muted"><Prose text={sentence(table.empty ?? "none")} /></p>
       ) : (
         <div class="table-scroll" tabIndex={0} role="group" aria-label={table.title}>
           <table class="grid">

@@ -7,7 +7,7 @@ import { readEvents } from "../live/events";
 import { useLoad } from "../live/load";
 import { now } from "../live/news";
 import { Icon } from "../ui/icons";
-import { Card, Empty, Header, Name, Pending } from "../ui/parts";
+import { Card, Empty, Header, Name, Pending, Prose } from "../ui/parts";
 
 const LAST = 500;
 
@@ -47,7 +47,7 @@ export function EventList({ of }: { of: { job?: string; service?: string } }) {
               {!own && !one.job_id && one.owner_id && <code>{one.owner_id}</code>}
               {one.attempt != null && one.attempt > 1 && <span class="chip">attempt {one.attempt}</span>}
             </span>
-            <span class="event-why"><bdi>{one.cause}</bdi></span>
+            <span class="event-why"><Prose text={one.cause} /></span>
             <span class="muted event-who">
               {one.actor}
               {!own && one.tenant && <> · <Name>{one.tenant}</Name></>}

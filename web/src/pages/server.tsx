@@ -1,10 +1,10 @@
 /** How the server is, what this machine offers, and what each component says of itself. Read only. */
 import { api, ask } from "../api/client";
-import { duration, number, sentence } from "../lib/format";
+import { duration, number, sentence, words } from "../lib/format";
 import { href } from "../lib/router";
 import { capabilitiesOf, factsOf } from "../lib/status";
 import { useLoad } from "../live/load";
-import { Card, Header, Pending } from "../ui/parts";
+import { Card, Header, Pending, Prose } from "../ui/parts";
 import { Figures } from "./component";
 
 export function Server(_: { path: readonly string[] }) {
@@ -23,18 +23,14 @@ export function Server(_: { path: readonly string[] }) {
     <div class="page">
       <Header title="Server" sub={<><span>Shoal {data.version}</span><span class={`chip ${data.ready ? "good" : "bad"}`}>{data.ready ? "ready" : "not ready"}</span></>} />
       {data.last_write_failed && <p class="failure">{data.last_write_failed}</p>}
-      {facts.length > 0 && (
-        <Card title="At present">
-          <dl class="facts">
-            {facts.map(([name, value]) => (
-              <>
-                <dt>{sentence(name.replace(/_s$/, ""))}</dt>
-                <dd>{typeof value === "number" ? (name.endsWith("_s") ? duration(value) : number(value)) : typeof value === "boolean" ? (value ? "yes" : "no") : value}</dd>
-              </>
-            ))}
-          </dl>
-        </Card>
-      )}
+      <dl class="figures">
+        {facts.map(([name, value]) => (
+          <div class="figure">
+            <dt>{words(name.replace(/_s$/, ""))}</dt>
+            <dd>{typeof value === "number" ? (name.endsWith("_s") ? duration(value) : number(value)) : typeof value === "boolean" ? (value ? "yes" : "no") : value}</dd>
+          </div>
+        ))}
+      </dl>
       {able.length > 0 && (
         <Card title="What it can do here">
           <div class="table-scroll" tabIndex={0} role="group" aria-label="What it can do here">
@@ -43,9 +39,9 @@ export function Server(_: { path: readonly string[] }) {
               <tbody>
                 {able.map((one) => (
                   <tr>
-                    <th scope="row">{sentence(one.name.replaceAll("-", " "))}</th>
+                    <th scope="row">{words(one.name)}</th>
                     <td><span class={`chip ${one.available ? "good" : ""}`}>{one.available ? "yes" : "no"}</span></td>
-                    <td class="wide">{sentence(one.detail)}{!one.available && one.consequence && <p class="muted">{sentence(one.consequence)}</p>}</td>
+                    <td class="wide"><Prose text={sentence(one.detail)} />{!one.available && one.consequence && <p class="muted"><Prose text={sentence(one.consequence)} /></p>}</td>
                   </tr>
                 ))}
               </tbody>
@@ -53,11 +49,13 @@ export function Server(_: { path: readonly string[] }) {
           </div>
         </Card>
       )}
-      {Object.entries(data.components ?? {}).map(([name, figures]) => figures.length > 0 && (
-        <Card title={<a href={href("parts", name)}>{sentence(name)}</a>}>
-          <Figures figures={figures} />
-        </Card>
-      ))}
+      <div class="cols">
+        {Object.entries(data.components ?? {}).map(([name, figures]) => figures.length > 0 && (
+          <Card title={<a href={href("parts", name)}>{sentence(name)}</a>}>
+            <Figures figures={figures} />
+          </Card>
+        ))}
+      </div>
       <Card title="Settings">
         <p class="muted">They are read from flags, the environment and the settings file when the server starts. <code>shoal settings</code> shows them all, and <code>shoal doctor</code> checks the machine.</p>
       </Card>

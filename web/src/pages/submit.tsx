@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { api, ask, Refused, send } from "../api/client";
 import type { Check } from "../api/types";
-import { accelerators, bytes, cores, plural } from "../lib/format";
+import { accelerators, bytes, cores, plural, sentence } from "../lib/format";
 import { trimmed } from "../lib/manifest";
 import { countDevices } from "../lib/nodes";
 import { go, href, place } from "../lib/router";
@@ -12,7 +12,7 @@ import { TEMPLATES } from "../lib/templates";
 import { documentOf } from "../lib/yaml";
 import { asRefused, useLoad } from "../live/load";
 import { announce } from "../live/news";
-import { Card, Empty, Failure, Header } from "../ui/parts";
+import { Card, Empty, Failure, Header, Prose } from "../ui/parts";
 import { say } from "../ui/toast";
 
 const CHECK_AFTER_MS = 500;
@@ -237,7 +237,7 @@ function Verdict({ check, service }: { check: Checked; service: boolean }) {
                 )}
               </dl>
             )}
-            {check.data.remarks?.map((one) => <p class={one.code === "impossible" ? "tone-bad" : ""}>{one.text}</p>)}
+            {check.data.remarks?.map((one) => <p class={one.code === "impossible" ? "tone-bad" : ""}><Prose text={sentence(one.text)} /></p>)}
           </>
         ) : (
           <p class="muted">The server is asked …</p>
@@ -253,8 +253,8 @@ function Problems({ error }: { error: Refused }) {
     <ul class="problems">
       {problems.slice(0, 12).map((one) => (
         <li>
-          <strong>{lineOf(one.where) === null ? "" : `Line ${lineOf(one.where)}: `}{one.what}</strong>
-          {one.hint && <span class="muted">{one.hint}</span>}
+          <strong>{lineOf(one.where) === null ? "" : `Line ${lineOf(one.where)}: `}<Prose text={one.what} /></strong>
+          {one.hint && <span class="muted"><Prose text={one.hint} /></span>}
         </li>
       ))}
     </ul>
@@ -281,7 +281,7 @@ function Hints({ service, lines, line, insert }: { service: boolean; lines: read
               </button>
             </dt>
             <dd>
-              {one.about}
+              <Prose text={one.about} />
               {one.values.length > 0 && <span class="muted"> {one.values.join(", ")}</span>}
             </dd>
           </div>

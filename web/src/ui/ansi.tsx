@@ -1,5 +1,7 @@
 /** A line of a terminal: spans of text with classes of the theme's colours. Text only, never markup. */
 import type { Line, Style } from "../lib/ansi";
+import { inkOn, legible } from "../lib/contrast";
+import { isDark } from "../lib/theme";
 import type { Marked } from "../lib/marks";
 
 export function AnsiLine({ line }: { line: Line | readonly Marked[] }) {
@@ -9,7 +11,7 @@ export function AnsiLine({ line }: { line: Line | readonly Marked[] }) {
       {line.map((span) => {
         const found = "mark" in span ? span.mark : "";
         const kind = classOf(span.style, found);
-        const style = coloursOf(span.style);
+        const style = coloursOf(span.style, isDark.value);
         if (!kind && !style) return span.text;
         return (
           <span class={kind} style={style}>
@@ -36,8 +38,9 @@ function classOf(style: Style, found: string): string {
   return names.join(" ");
 }
 
-function coloursOf(style: Style): { color?: string; backgroundColor?: string } | undefined {
+function coloursOf(style: Style, dark: boolean): { color?: string; backgroundColor?: string } | undefined {
   const [fg, bg] = style.inverse ? [style.bg, style.fg] : [style.fg, style.bg];
-  if (typeof fg !== "string" && typeof bg !== "string") return undefined;
-  return { ...(typeof fg === "string" ? { color: fg } : {}), ...(typeof bg === "string" ? { backgroundColor: bg } : {}) };
+  if (typeof bg === "string") return { color: inkOn(bg), backgroundColor: bg };
+  if (typeof fg === "string") return bg === undefined ? { color: legible(fg, dark) } : undefined;
+  return undefined;
 }

@@ -1,7 +1,7 @@
 /** Small parts that every page uses. */
 import type { ComponentChildren } from "preact";
 import type { Refused } from "../api/client";
-import { duration, fullTime, moment, relative } from "../lib/format";
+import { codeParts, duration, fullTime, moment, relative, sentence } from "../lib/format";
 import { toneOf } from "../lib/states";
 import { now } from "../live/news";
 import { Icon } from "./icons";
@@ -40,6 +40,15 @@ export function Since({ at }: { at: number }) {
   return <>{duration(Math.max(0, Math.floor(now.value - at)))}</>;
 }
 
+/** A text of the server, with what is typed in it set as such. */
+export function Prose({ text }: { text: string }) {
+  return (
+    <bdi>
+      {codeParts(text).map((part, place) => (place % 2 === 1 ? <code>{part}</code> : part))}
+    </bdi>
+  );
+}
+
 /** A text that others chose: kept apart from its surroundings, whatever its direction. */
 export function Name({ children }: { children: string }) {
   return <bdi class="name">{children}</bdi>;
@@ -65,12 +74,12 @@ export function Empty({ title, children }: { title: string; children?: Component
 export function Failure({ error, retry }: { error: Refused; retry?: (() => void) | undefined }) {
   return (
     <div class="failure" role="alert">
-      <p class="failure-title">{upper(error.what)}</p>
+      <p class="failure-title"><Prose text={sentence(error.what)} /></p>
       {error.problems.length > 1 ? (
         <ul>
           {error.problems.map((one) => (
             <li>
-              {one.where && <code>{one.where}</code>} {one.what}
+              {one.where && <code>{one.where}</code>} <Prose text={one.what} />
               {one.hint && <span class="muted"> ({one.hint})</span>}
             </li>
           ))}
@@ -78,7 +87,7 @@ export function Failure({ error, retry }: { error: Refused; retry?: (() => void)
       ) : (
         (error.where || error.hint) && (
           <p class="muted">
-            {error.where && <code>{error.where}</code>} {error.hint}
+            {error.where && <code>{error.where}</code>} <Prose text={error.hint} />
           </p>
         )
       )}
@@ -90,8 +99,6 @@ export function Failure({ error, retry }: { error: Refused; retry?: (() => void)
     </div>
   );
 }
-
-const upper = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** What a page shows while it has no data: it loads, or why it cannot. */
 export function Pending({ error, what, retry }: { error: Refused | null; what: string; retry: () => void }) {

@@ -56,7 +56,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
       <a class="skip button" href="#main">
         Skip to the content
       </a>
-      <div class="topbar">
+      <header class="topbar">
         <Brand />
         <button type="button" class="icon-button" aria-label="Search and commands" onClick={() => setPalette(true)}>
           <Icon name="search" />
@@ -64,7 +64,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
         <button type="button" class="icon-button" aria-label="Navigation" aria-expanded={open} onClick={() => setOpen(!open)}>
           <Icon name={open ? "close" : "menu"} />
         </button>
-      </div>
+      </header>
       <Navigation open={open} seek={() => setPalette(true)} />
       <main class="main" id="main" tabIndex={-1}>
         <Stale />

@@ -1,11 +1,11 @@
 import type { JobDetail } from "../../api/types";
-import { bytes, cores, plural } from "../../lib/format";
+import { bytes, cores, plural, sentence } from "../../lib/format";
 import { lifeOf, outcomeOf, rankUses, retriesOf } from "../../lib/life";
 import { href } from "../../lib/router";
 import { ended } from "../../lib/states";
 import { readEvents } from "../../live/events";
 import { useLoad } from "../../live/load";
-import { At, Card, Meter, Name } from "../../ui/parts";
+import { At, Card, Meter, Name, Prose } from "../../ui/parts";
 import { Timeline } from "../../ui/timeline";
 import { Metrics } from "./metrics";
 import { LogTail } from "./tail";
@@ -48,7 +48,7 @@ function Failed({ job }: { job: JobDetail }) {
         <h2>Why it failed</h2>
         {job.error_code && <code>{job.error_code}</code>}
       </div>
-      <p class="lead">{job.message || "It left no message."}</p>
+      <p class="lead"><Prose text={sentence(job.message || "it left no message")} /></p>
       <p class="muted">
         {job.fault && FAULTS[job.fault]} <a href={href("jobs", job.id, "log")}>The whole log</a>
       </p>

@@ -2,14 +2,14 @@
 import { api, ask } from "../../api/client";
 import type { JobDetail } from "../../api/types";
 import { rankCauses, type RankedCause, type Step } from "../../lib/causes";
-import { bytes, fullTime, moment, number, relative } from "../../lib/format";
+import { bytes, fullTime, moment, number, relative, sentence } from "../../lib/format";
 import { href } from "../../lib/router";
 import { isAdmin, mayChange } from "../../lib/session";
 import { useLoad } from "../../live/load";
 import { announce, now } from "../../live/news";
 import { askFirst } from "../../ui/dialog";
 import { Icon } from "../../ui/icons";
-import { Card, Command, Pending } from "../../ui/parts";
+import { Card, Command, Pending, Prose } from "../../ui/parts";
 import { say } from "../../ui/toast";
 
 export function Why({ job }: { job: JobDetail }) {
@@ -56,7 +56,7 @@ export function Why({ job }: { job: JobDetail }) {
           <ul>
             {rest.map((one) => (
               <li>
-                <Icon name="check" /> <span class="muted">{one.title}:</span> {one.text}
+                <Icon name="check" /> <span class="muted">{one.title}:</span> <Prose text={one.text} />
               </li>
             ))}
           </ul>
@@ -73,10 +73,10 @@ function BlockingCause({ cause, done }: { cause: RankedCause; done: () => void }
         <h3>{cause.title}</h3>
         {cause.never && <span class="chip bad">never without a change</span>}
       </div>
-      <p>{cause.text}</p>
+      <p><Prose text={sentence(cause.text)} /></p>
       {cause.change && (
         <p class="change">
-          <span class="muted">It could start if:</span> {plain(cause.change)}
+          <span class="muted">It could start if:</span> <Prose text={plain(cause.change)} />
         </p>
       )}
       <div class="row-gap">
