@@ -1,0 +1,32 @@
+/** The API's models by their short names. */
+import type { components } from "./schema";
+
+type Schemas = components["schemas"];
+export type Job = Schemas["JobView"];
+export type JobDetail = Schemas["JobDetail"];
+export type JobArray = Schemas["ArrayView"];
+export type Attempt = Schemas["AttemptView"];
+export type Explanation = Schemas["ExplanationView"];
+export type Metric = Schemas["MetricView"];
+export type FileEntry = Schemas["FileView"];
+export type Event = Schemas["EventView"];
+export type Node = Schemas["NodeView"];
+export type Device = Schemas["DeviceView"];
+export type Tenant = Schemas["TenantView"];
+export type Quota = Schemas["QuotaView"];
+export type Service = Schemas["ServiceView"];
+export type ServiceDetail = Schemas["ServiceDetail"];
+export type Status = Schemas["StatusView"];
+export type Page = Schemas["Page"];
+export type Figure = Schemas["Figure"];
+export type PageTable = Schemas["Table"];
+export type PageSeries = Schemas["Series"];
+export type PageTimeline = Schemas["Timeline"];
+export type PageSpan = Schemas["Span"];
+export type Action = Schemas["Action"];
+export type Unit = Schemas["Unit"];
+export type Mood = Schemas["Mood"];
+export type Problem = Schemas["ProblemView"];
+export type ErrorBody = Schemas["ErrorBody"];
+export type Check = Schemas["CheckView"];
+export type Plane = Schemas["PlaneView"];

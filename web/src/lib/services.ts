@@ -1,0 +1,50 @@
+/** How a service does against its objective, and how its traffic is split. */
+import type { Service } from "../api/types";
+import { duration } from "./format";
+
+export interface Objective {
+  readonly text: string;
+  readonly mood: "" | "good" | "bad";
+}
+
+export function objectiveOf(service: Pick<Service, "slo_p99_s" | "traffic">): Objective | null {
+  const goal = service.slo_p99_s;
+  if (goal == null) return null;
+  const p99 = service.traffic?.p99_s;
+  const text = `P99 ≤ ${duration(goal)}`;
+  if (p99 == null) return { text, mood: "" };
+  return { text, mood: p99 <= goal ? "good" : "bad" };
+}
+
+export interface Split {
+  readonly model: string;
+  readonly parts: readonly { readonly version: string; readonly share: number }[];
+}
+
+/** The traffic's shares by model and version, from the manifest's routes. */
+export function splitsOf(manifest: Record<string, unknown> | undefined): Split[] {
+  const routes = manifest?.["routes"];
+  if (typeof routes !== "object" || routes === null) return [];
+  return Object.entries(routes).flatMap(([model, route]) => {
+    const shares = (route as { shares?: unknown } | null)?.shares;
+    if (typeof shares !== "object" || shares === null) return [];
+    const found = Object.entries(shares).filter((one): one is [string, number] => typeof one[1] === "number" && one[1] > 0);
+    const whole = found.reduce((sum, [, part]) => sum + part, 0);
+    return whole > 0 ? [{ model, parts: found.map(([version, part]) => ({ version, share: part / whole })) }] : [];
+  });
+}
+
+export interface Sample {
+  readonly at: number;
+  readonly p50_s: number | null;
+  readonly p99_s: number | null;
+  readonly rate: number;
+}
+
+const KEPT = 720;
+
+/** What was seen of the traffic since the page was opened; the server tells the last minute only. */
+export function remember(samples: readonly Sample[], next: Sample): Sample[] {
+  const last = samples[samples.length - 1];
+  return last && next.at - last.at < 1 ? [...samples] : [...samples.slice(-KEPT + 1), next];
+}
