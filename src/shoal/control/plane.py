@@ -66,7 +66,7 @@ from shoal.core import (
     Tenant,
 )
 from shoal.engine import Engine, Gang, LaunchFailed, LogChunk, LogTimes
-from shoal.extension import Manifest
+from shoal.extension import Beside, Manifest
 from shoal.store import Store
 
 log = structlog.get_logger("shoal.plane")
@@ -215,10 +215,11 @@ class ControlPlane:
     # --- jobs ---
 
     async def submit(
-        self, manifest: JobManifest, *, tenant: str, actor: str, idempotency_key: str | None = None
-    ) -> tuple[JobRecord, bool]:
+        self, manifest: JobManifest, *, tenant: str, actor: str, idempotency_key: str | None = None,
+        beside: Beside | None = None,
+    ) -> tuple[JobRecord, bool]:  # fmt: skip
         """Accept a job: durable when this returns. The flag is False when the key had been used for this very
-        manifest before: then the earlier job is returned."""
+        manifest before: then the earlier job is returned. `beside` is stored with a new one, or not at all."""
         given = manifest
         manifest = self.complete(given, tenant=tenant)
         job = self._new_job(manifest, tenant, idempotency_key, given)
@@ -239,10 +240,7 @@ class ControlPlane:
         with self.cache.held.claimed(manifest.after):
             await self._bundles.use(tenant, manifest.bundle)
             with self.repository.writing:
-                if array is None:
-                    stored = await self.store.submit(job, events)
-                else:
-                    stored = await self.store.submit_array(array, tasks, events)
+                stored = await arrays.store_all(self.store, array, tasks, events, beside)
             created = stored.id == tasks[0].id
             if created:
                 for task in tasks:

@@ -49,7 +49,7 @@ from shoal.core import (
     Sandbox,
 )
 from shoal.engine import Engine, Gang
-from shoal.extension import Extension, LiveJob, Manifest, Section, Server
+from shoal.extension import Beside, Extension, LiveJob, Manifest, Section, Server
 from shoal.store import Store
 
 E = TypeVar("E", bound=Extension)
@@ -72,6 +72,13 @@ class Jobs(Protocol):
     def complete(self, manifest: Manifest, *, tenant: str) -> Manifest: ...
 
     async def remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> Sequence[Reason]: ...
+
+    async def check(self, manifest: JobManifest, *, tenant: str) -> Sequence[Reason]: ...
+
+    async def submit(
+        self, manifest: JobManifest, *, tenant: str, actor: str, idempotency_key: str | None = None,
+        beside: Beside | None = None,
+    ) -> tuple[JobRecord, bool]: ...  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +143,14 @@ class Facilities:
 
     async def remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> Sequence[Reason]:
         return await self.jobs.remarks(job, secrets)
+
+    async def check(self, manifest: JobManifest, *, tenant: str) -> Sequence[Reason]:
+        return await self.jobs.check(manifest, tenant=tenant)
+
+    async def submit(
+        self, manifest: JobManifest, *, tenant: str, actor: str, key: str, beside: Beside | None = None
+    ) -> tuple[JobRecord, bool]:
+        return await self.jobs.submit(manifest, tenant=tenant, actor=actor, idempotency_key=key, beside=beside)
 
     def secrets(self, job: LiveJob) -> Mapping[str, str]:
         return self.resolve(job.job.tenant, job.manifest.secrets)

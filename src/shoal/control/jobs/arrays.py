@@ -12,6 +12,7 @@ from shoal.contract.records import ArrayRecord, JobRecord, NewEvent
 from shoal.control.jobs.cache import JobCache
 from shoal.control.jobs.repository import JobRepository, Step
 from shoal.core import Conflict, Invalid, NotFound, Overloaded, Reason
+from shoal.extension import Beside
 from shoal.store import Store
 
 MISSING = "dependency-missing"
@@ -101,6 +102,21 @@ def submitted(tasks: Sequence[JobRecord], actor: str) -> list[NewEvent]:
         )
         for job in tasks
     ]  # fmt: skip
+
+
+async def store_all(
+    store: Store, array: ArrayRecord | None, tasks: Sequence[JobRecord], events: Sequence[NewEvent],
+    beside: Beside | None = None,
+) -> JobRecord:  # fmt: skip
+    """Store a submission, and with it in one transaction what is written `beside` it; the first task as it is stored.
+    Raises Conflict where what is beside it is not current any more: then nothing is stored."""
+    if beside is not None:
+        if not await store.transact(beside.run, [*events, *beside.events], jobs=tasks, array=array):
+            raise Conflict("what this submission belongs to has changed", where=tasks[0].name)
+        return tasks[0]
+    if array is not None:
+        return await store.submit_array(array, tasks, events)
+    return await store.submit(tasks[0], events)
 
 
 async def change_all(jobs: JobRepository, job_ids: Sequence[str], step: Step) -> list[str]:
