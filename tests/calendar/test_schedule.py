@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -44,7 +45,7 @@ def test_a_time_that_comes_twice_runs_once() -> None:
 
 def test_every_hour_is_every_hour_of_elapsed_time() -> None:
     times = list(zip(range(30), Schedule("0 * * * *", BERLIN).times(at("2026-10-24 20:00")), strict=False))
-    assert {later[1] - one[1] for one, later in zip(times, times[1:], strict=False)} == {3600.0}
+    assert {later[1] - one[1] for one, later in pairwise(times)} == {3600.0}
 
 
 @pytest.mark.parametrize(

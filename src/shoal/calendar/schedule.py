@@ -15,8 +15,6 @@ from enum import StrEnum
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from cronsim import CronSim, CronSimError
-
 from shoal.base.validation import shown
 from shoal.core import Invalid
 
@@ -76,6 +74,8 @@ class Schedule:
 
     def check(self, now: float) -> float:
         """The first time after `now`. Raises Invalid for an expression that means none, or a zone that is not known."""
+        from cronsim import CronSimError
+
         zone_of(self.zone)
         try:
             if len(self.expression) > MOST_TEXT or len(self.fields) != 5:
@@ -89,6 +89,8 @@ class Schedule:
 
     def times(self, after: float) -> Iterator[float]:
         """All times after that one, in Unix seconds, rising."""
+        from cronsim import CronSim  # of the server: commands know its times from it
+
         zone = zone_of(self.zone)
         text = " ".join(self.fields)
         began = datetime.fromtimestamp(after, zone)

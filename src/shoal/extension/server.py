@@ -64,10 +64,10 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Beside:
     """What an extension stores in one transaction with a job that it submits: its own rows, written by `run` as for
-    `Store.transact`, and events."""
+    `Store.transact`, and events. Both are given the id of the job, or of its array."""
 
-    run: Callable[[Connection], bool]
-    events: Sequence[NewEvent] = ()
+    run: Callable[[Connection, str], bool]
+    events: Callable[[str], Sequence[NewEvent]] = lambda _: ()
 
 
 class Server(Protocol):
@@ -159,7 +159,7 @@ class Server(Protocol):
     async def submit(
         self, manifest: JobManifest, *, tenant: str, actor: str, key: str, beside: Beside | None = None
     ) -> tuple[JobRecord, bool]:
-        """Accept a job or a job array of this tenant, with the rights that the tenant has now, as its own request would:
+        """Accept a job or a job array of this tenant, with the rights that it has now, as its own request would be:
         durable when this returns. The first task, and False where the same job was stored with this key before.
 
         Raises Invalid, Forbidden, NotFound, Overloaded, Unavailable, or Conflict: the key was used for another job, or

@@ -204,8 +204,8 @@ class Store(Reads):
         owner_id: str | None = None, jobs: Sequence[JobRecord] = (), array: ArrayRecord | None = None,
     ) -> bool:  # fmt: skip
         """Write an extension's own rows together with the events that tell of it and the `jobs` that come with it (the
-        tasks of `array`, if given), all in one transaction. What `run` gives: False, having changed nothing, for a step that is not current; then
-        neither events nor jobs are stored.
+        tasks of `array`, if given), all in one transaction. What `run` gives: False, having changed nothing, for a step
+        that is not current; then neither events nor jobs are stored.
 
         `run` is called by the writer, perhaps in another thread and perhaps twice, and only writes. All events are
         also those of `owner_id`. Raises Conflict for a key that is taken, and what `run` raises.

@@ -111,7 +111,14 @@ async def store_all(
     """Store a submission, and with it in one transaction what is written `beside` it; the first task as it is stored.
     Raises Conflict where what is beside it is not current any more: then nothing is stored."""
     if beside is not None:
-        if not await store.transact(beside.run, [*events, *beside.events], jobs=tasks, array=array):
+        key = tasks[0].idempotency_key
+        earlier = store.job_by_key(tasks[0].tenant, key) if key is not None else None
+        if earlier is not None and earlier.fingerprint == tasks[0].fingerprint:
+            return earlier
+        own_id = tasks[0].id if array is None else array.id
+        told = [*events, *beside.events(own_id)]
+        run = beside.run
+        if not await store.transact(lambda each: run(each, own_id), told, jobs=tasks, array=array):
             raise Conflict("what this submission belongs to has changed", where=tasks[0].name)
         return tasks[0]
     if array is not None:
