@@ -102,7 +102,7 @@ class Schedule:
             return
         last = after
         for moment in CronSim(text, began.replace(tzinfo=None)):
-            at = _moment(moment, zone)
+            at = moment_of(moment, zone)
             if at > last:
                 yield at
                 last = at
@@ -120,7 +120,7 @@ class Schedule:
         return None
 
 
-def _moment(wall: datetime, zone: ZoneInfo) -> float:
+def moment_of(wall: datetime, zone: ZoneInfo) -> float:
     """When a wall clock shows that first; for a time that it skips, when it does so."""
     at = wall.replace(tzinfo=zone).timestamp()  # of two, the first; of one that is skipped, by the offset before
     back = datetime.fromtimestamp(at, zone).replace(tzinfo=None)
@@ -178,7 +178,7 @@ def shown_at(at: float, zone: str) -> str:
 def day_later(at: float, zone: str, days: int) -> float:
     """The same time on the wall clock, so many days later."""
     wall = datetime.fromtimestamp(at, zone_of(zone)).replace(tzinfo=None)
-    return _moment(wall + timedelta(days=days), zone_of(zone))
+    return moment_of(wall + timedelta(days=days), zone_of(zone))
 
 
 def utc(at: float) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 from pydantic import ValidationError
 
-from shoal.admission import Decision, Explanation, Snapshot, without
+from shoal.admission import Decision, Explanation, Snapshot
 from shoal.base.http import Limits as HttpLimits
 from shoal.base.loops import Defects
 from shoal.base.validation import problems
@@ -227,8 +227,8 @@ class Extensions:
         return self._decisions.affinity(job)
 
     def without_held(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot without the jobs that extensions hold."""
-        return without(snapshot, self._decisions.held(snapshot))
+        """The snapshot without the jobs that extensions hold, the others off the nodes that these keep them off."""
+        return self._decisions.visible(snapshot, self._decisions.held(snapshot))
 
     def counts_waiting(self) -> bool:
         return any(one.counts_waiting() for one in self._on)
