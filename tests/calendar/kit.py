@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ START = 1_700_000_000.0
 class Planned(World):
     """`World` with this component alone."""
 
-    section: CalendarSection = CalendarSection()
+    section: CalendarSection = field(default_factory=CalendarSection)
 
     async def start(self) -> ControlPlane:
         self.dead.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,7 @@ def test_a_job_waits_for_the_one_before(tmp_path: Path) -> None:
         assert sum(job.state is JobState.RUNNING for job in jobs) == 1
         await pass_time(world, HOUR)
         spans = [(job.started_at or 0.0, job.ended_at or 0.0) for job in world.jobs() if job.ended_at]
-        assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
+        assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
 
     play(tmp_path, scene, lambda _: Script(run_s=900.0))
 

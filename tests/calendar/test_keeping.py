@@ -83,7 +83,8 @@ windows_of = st.lists(
     max_size=3,
 ).map(lambda found: [replace(w, plan=replace(w.plan, id=f"{n}")) for n, w in enumerate(found)])  # fmt: skip
 loads_of = st.lists(
-    st.tuples(st.sampled_from(TENANTS), st.sampled_from(["n0", "n1"]), st.integers(1, 3), st.integers(1, 12)), max_size=4
+    st.tuples(st.sampled_from(TENANTS), st.sampled_from(["n0", "n1"]), st.integers(1, 3), st.integers(1, 12)),
+    max_size=4,
 ).map(lambda all_: [load(f"r{n}", t, node, d, float(end)) for n, (t, node, d, end) in enumerate(all_)])
 
 
@@ -126,7 +127,9 @@ def test_a_start_is_refused_if_and_only_if_a_moment_shows_that_it_breaks_a_promi
         assert (book.refuser(asked, node) is not None) == broken
 
 
-@given(windows_of, st.lists(st.tuples(st.sampled_from(TENANTS), st.integers(1, 3), st.integers(1, 9), times), max_size=12))
+@given(
+    windows_of, st.lists(st.tuples(st.sampled_from(TENANTS), st.integers(1, 3), st.integers(1, 9), times), max_size=12)
+)
 def test_at_every_moment_each_window_can_have_what_it_was_promised(
     windows: list[Window], arrivals: list[tuple[str, int, int, int]]
 ) -> None:

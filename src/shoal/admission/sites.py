@@ -84,7 +84,8 @@ def _told(nodes: Sequence[Node], affinity: Affinity, at: frozenset[int]) -> tupl
     }  # fmt: skip
     parts = [f"with {asked}"] if asked else []
     parts += [f"without taint {' or '.join(kept_off[:2])}"] if kept_off else []
-    return f" {' and '.join(parts)} ({len(at)} of {len(nodes)} nodes)", facts
+    named = f" {' and '.join(parts)}" if parts else ""
+    return f"{named} ({len(at)} of {len(nodes)} nodes)", facts
 
 
 def _taints(nodes: Iterable[Node], affinity: Affinity) -> list[str]:

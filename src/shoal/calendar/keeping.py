@@ -23,7 +23,7 @@ _MOST_TIMES = 64
 """The maximum number of later times that are tried to say when a job may start."""
 
 Amount = Mapping[str, int]
-"""Devices by type, and `CPU` and `MEMORY`."""
+"""Devices by type, and `CPU` and `MEMORY`; of a request, also of the type `ANY`."""
 CPU, MEMORY = "/cpu", "/memory"
 """No type of device has a slash."""
 
@@ -154,7 +154,7 @@ class Book:
         end, capacity = self._end(ask, start), self.nodes[node]
         here = [claim for claim in self.claims if node in claim.whole or node in claim.amounts]
         times = sorted({start, *(claim.window.begin for claim in here if start < claim.window.begin < end)})
-        more = _times(ask.rank, _ranks_on(ask, capacity))
+        more = _taken(ask, capacity)
         for at in times:
             active = [one for one in here if one.window.begin <= at < one.window.end]
             if not active:
@@ -168,7 +168,7 @@ class Book:
                     _add(used.setdefault(load.tenant, {}), load.holds[node])
             for other in granted:
                 if self._end(other, self.now) > at:
-                    _add(used.setdefault(other.tenant, {}), _times(other.rank, _ranks_on(other, capacity)))
+                    _add(used.setdefault(other.tenant, {}), _taken(other, capacity))
             before = owed(active, node, capacity, used)
             _add(used.setdefault(ask.tenant, {}), more)
             after = owed(active, node, capacity, used)
@@ -280,14 +280,15 @@ def owed(active: Iterable[Claims], node: str, capacity: Amount, used: Mapping[st
     return total
 
 
-def _ranks_on(ask: Ask, capacity: Amount) -> int:
-    """How many of its ranks one node can hold at most."""
-    fits = [capacity.get(kind, 0) // number for kind, number in ask.rank.items() if number > 0]
-    return min([ask.ranks, *fits])
-
-
-def _times(amount: Amount, count: int) -> dict[str, int]:
-    return {kind: number * count for kind, number in amount.items()}
+def _taken(ask: Ask, capacity: Amount) -> dict[str, int]:
+    """What a job takes on one node at most. Where it takes any type of device, that may be each type."""
+    kinds = [kind for kind in capacity if kind[0] != "/"]
+    rank = {kind: number for kind, number in ask.rank.items() if kind != ANY}
+    fits = [capacity.get(kind, 0) // number for kind, number in rank.items() if number > 0]
+    if anything := ask.rank.get(ANY, 0):
+        fits.append(max((capacity[kind] // anything for kind in kinds), default=0))
+        rank |= {kind: rank.get(kind, 0) + anything for kind in kinds}
+    return {kind: number * min([ask.ranks, *fits]) for kind, number in rank.items()}
 
 
 def _add(to: dict[str, int], amount: Amount) -> None:

@@ -1,12 +1,14 @@
-"""`client.crons`: make, list, suspend and remove cron jobs, or run one now."""
+"""`client.crons`: make, list, suspend and remove cron jobs, or run one now. `client.calendar`: reserve devices."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
-from shoal.calendar.models import CronDetail, CronList, CronView, FiredView
+from shoal.calendar.models import CronDetail, CronList, CronView, FiredView, PlanList, PlanView
 from shoal.calendar.schedule import Missed, Overlap
+from shoal.calendar.windows import Repeat
 from shoal.contract import bundle
 from shoal.contract.calls import Call, Exchange, Flow, fresh_key, json_body, path_piece, reads, reads_nothing
 from shoal.contract.methods import Namespace, Operation, single
@@ -80,6 +82,48 @@ def run(name: str, *, tenant: str | None = None, key: str | None = None) -> Call
     """Submit its job now. The same `key` twice is one job; without one, a fresh key is made."""
     headers = {"idempotency-key": key or fresh_key()}
     return Call("POST", _cron(name, "/run"), reads(FiredView), {"tenant": tenant}, None, headers)
+
+
+def reserve(
+    name: str,
+    *,
+    begin: str,
+    end: str,
+    tenant: str | None = None,
+    nodes: Sequence[str] = (),
+    accelerators: int | None = None,
+    kind: str = "any",
+    repeat: Repeat | str = Repeat.NEVER,
+    last: str | None = None,
+    zone: str | None = None,
+    because: str = "",
+) -> Call[PlanView]:
+    """Keep devices free for a tenant at a time; without a tenant: maintenance, for nobody (admin). The same again
+    changes nothing."""
+    asked = {
+        "name": name, "tenant": tenant, "begin": begin, "end": end, "nodes": list(nodes), "accelerators": accelerators,
+        "kind": kind, "repeat": str(repeat), "last": last, "zone": zone, "because": because,
+    }  # fmt: skip
+    body, headers = json_body(asked)
+    return Call("POST", "/v1/plans", reads(PlanView), {}, body, headers)
+
+
+def list_plans() -> Call[PlanList]:
+    """Reservations and maintenance windows, by the time of the next one."""
+    return Call("GET", "/v1/plans", reads(PlanList))
+
+
+def unreserve(name: str) -> Call[None]:
+    """Remove a reservation or maintenance (admin)."""
+    return Call("DELETE", f"/v1/plans/{path_piece('plan', name)}", reads_nothing, {}, repeatable=False)
+
+
+class Calendar(Namespace):
+    """The methods of `client.calendar`."""
+
+    reserve = single(reserve)
+    list = single(list_plans)
+    remove = single(unreserve)
 
 
 class Crons(Namespace):

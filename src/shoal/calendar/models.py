@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, StringConstraints
 
 from shoal.calendar.schedule import MOST_TEXT, Missed, Overlap
+from shoal.calendar.windows import Repeat
 from shoal.contract.view import Given, View
 
 NAME = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
@@ -70,6 +71,51 @@ class CronList(View):
     """Cron jobs by name."""
 
     crons: tuple[CronView, ...]
+
+
+class PlanRequest(Given):
+    """A reservation for a tenant, or maintenance where it names none. Times are on the wall clock of the zone."""
+
+    name: Name = Field(description="lower-case letters, digits and dashes, at most 63")
+    tenant: Text | None = Field(None, description="for whom devices are kept; null: maintenance, for nobody")
+    begin: Text = Field(description="2026-12-03T14:00")
+    end: Text = Field(description="2026-12-03T16:00, or +2h")
+    nodes: tuple[Text, ...] = Field((), max_length=1000, description="on these nodes; empty: on any, or on all")
+    accelerators: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        None, description="how many of their devices; null: the nodes whole"
+    )
+    kind: Text = Field("any", description="the devices' type")
+    repeat: Repeat = Field(Repeat.NEVER, description="daily, or weekly, at the same time of the wall clock")
+    last: Text | None = Field(None, description="it begins no more after that")
+    zone: Text | None = Field(None, description="whose wall clock; left out: the setting calendar.zone")
+    because: Text = Field("", description="why, for people")
+
+
+class PlanView(View):
+    """A reservation or maintenance; what another tenant has reserved has no name. `next_begin` and `next_end` are its
+    present or next window, None when it is over."""
+
+    id: str
+    name: str
+    tenant: str | None
+    maintenance: bool
+    begin: float
+    end: float
+    nodes: tuple[str, ...]
+    accelerators: int | None
+    kind: str
+    repeat: Repeat
+    last: float | None
+    zone: str
+    because: str
+    next_begin: float | None
+    next_end: float | None
+
+
+class PlanList(View):
+    """By the time of the next window."""
+
+    plans: tuple[PlanView, ...]
 
 
 class FiredView(View):

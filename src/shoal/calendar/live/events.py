@@ -14,4 +14,6 @@ class CalendarEvent(EventKinds):
     FIRED = "cron.fired", "A cron job submitted a job; `data` has the time that it was due, and how many it missed."
     SKIPPED = "cron.skipped", "A time of a cron job got no job: that of the time before was not over."
     MISSED = "cron.missed", "Times of a cron job passed while no server ran, and get no job."
+    PLANNED = "calendar.planned", "A reservation or a maintenance window was made."
+    UNPLANNED = "calendar.unplanned", "A reservation or a maintenance window was removed."
     REFUSED = "cron.refused", "The job of a cron job was not accepted; `cause` says why."

@@ -46,4 +46,23 @@ cron_entry = Table(
 )
 """What happened to a cron job lately, by the version that it made."""
 
+plan = Table(
+    "plan",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("tenant", Text),
+    Column("begin", Double, nullable=False),
+    Column("end", Double, nullable=False),
+    Column("nodes", Text, nullable=False),
+    Column("accelerators", Integer),
+    Column("kind", Text, nullable=False),
+    Column("repeat", Text, nullable=False),
+    Column("last", Double),
+    Column("zone", Text, nullable=False),
+    Column("because", Text, nullable=False),
+    UniqueConstraint("name", name="uq_plan_name"),
+)
+"""Reservations and maintenance; `nodes` is a JSON list."""
+
 TABLES = Tables("calendar", metadata)
