@@ -18,6 +18,7 @@ from shoal.control.plane import ControlPlane
 from shoal.core import Node
 from shoal.engine import Gang
 from shoal.engine.simulated import Script, SimulatedEngine, run
+from shoal.extension import Extension
 from shoal.store import open_store
 from tests.control.simulation import World, manifest, nodes
 
@@ -30,19 +31,22 @@ class Planned(World):
     """`World` with this component alone."""
 
     section: CalendarSection = field(default_factory=CalendarSection)
+    others: tuple[type[Extension], ...] = ()
 
     async def start(self) -> ControlPlane:
         self.dead.clear()
         self.store = open_store(
-            f"sqlite:///{self.folder / 'shoal.db'}", clock=self.clock, inline=True, sync=False, tables=[Calendar.tables]
-        )
+            f"sqlite:///{self.folder / 'shoal.db'}", clock=self.clock, inline=True, sync=False,
+            tables=[one.tables for one in (Calendar, *self.others) if one.tables is not None],
+        )  # fmt: skip
         self.store.acquire("simulation")
         self.engine = SimulatedEngine(self.cluster)
         numbers = random.Random(self.store.epoch)
         self.plane = ControlPlane(
             self.store, self.engine, self.folder, clock=self.clock, fault=self._maybe_crash,
             on_fatal=lambda _: self.dead.set(), new_id=lambda letter: f"{letter}-{numbers.getrandbits(40):010x}",
-            extensions=[Chosen(Calendar, self.section)], collect_every_s=10.0, reconcile_every_s=60.0,
+            extensions=[Chosen(Calendar, self.section), *(Chosen(one, one.settings()) for one in self.others)],
+            collect_every_s=10.0, reconcile_every_s=60.0,
         )  # fmt: skip
         await self.plane.open()
         return self.plane
@@ -85,13 +89,14 @@ def play(
     behaviour: Callable[[Gang], Script] | None = None,
     section: CalendarSection | None = None,
     machines: tuple[Node, ...] | None = None,
+    others: tuple[type[Extension], ...] = (),
 ) -> None:
     """Run a scene in virtual time, by default on one node with 4 accelerators."""
 
     async def main() -> None:
         world = Planned.make(folder, machines or nodes(1, 4), behaviour or (lambda _: Script(run_s=10.0)))
         assert isinstance(world, Planned)
-        world.section = section or CalendarSection()
+        world.section, world.others = section or CalendarSection(), others
         plane = await world.start()
         for name in ("ada", "bob"):
             await plane.put_tenant(name, actor="admin")
