@@ -93,7 +93,7 @@ def test_hopeless_trials_end_early_and_the_best_goes_to_its_end(tmp_path: Path, 
             if killed_every_s:
                 await world.restart()
         found = shown(world, "tune")
-        assert [one.title for one in found.trials][0] == "lr=0.1"
+        assert found.trials[0].title == "lr=0.1"
         assert found.trials[0].state is JobState.SUCCEEDED
         early = [one for one in found.trials if one.stopped_early]
         assert len(early) >= 3
