@@ -11,6 +11,7 @@ import pytest
 
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import JobRecord
+from shoal.core import Invalid
 from shoal.engine import Gang
 from shoal.engine.simulated import Line, Script
 from shoal.sweep.live.api import find
@@ -106,13 +107,27 @@ def test_hopeless_trials_end_early_and_the_best_goes_to_its_end(tmp_path: Path, 
     play(tmp_path, scene, trains, others=(Sweeps,))
 
 
-def test_a_job_that_is_no_array_fails_in_words(tmp_path: Path) -> None:
+@pytest.mark.parametrize("array", [None, "0-2", "1-2"])
+def test_a_job_whose_array_does_not_fit_is_refused_in_words(tmp_path: Path, array: str | None) -> None:
     async def scene(world: Planned) -> None:
         assert world.plane is not None
-        asked = manifest("one", extensions={"sweep": {"parameters": {"lr": [1, 2]}}})
+        more = {} if array is None else {"array": array}
+        asked = manifest("one", extensions={"sweep": {"parameters": {"lr": [1, 2]}}}, **more)
+        with pytest.raises(Invalid, match="its array must be 0-1") as caught:
+            await world.plane.submit(asked, tenant="ada", actor="tenant:ada")
+        assert caught.value.where == "extensions.sweep"
+
+    play(tmp_path, scene, others=(Sweeps,))
+
+
+def test_a_name_that_is_not_swept_over_fails_the_trial_in_words(tmp_path: Path) -> None:
+    async def scene(world: Planned) -> None:
+        assert world.plane is not None
+        section = {"sweep": {"parameters": {"lr": [1]}}}
+        asked = manifest("one", command=["train", "${sweep.x}"], array="0", extensions=section)
         job, _ = await world.plane.submit(asked, tenant="ada", actor="tenant:ada")
         plane = world.plane
         await world.until(lambda: plane.job(job.id).state.terminal)
-        assert "a sweep is a job array, and this job is none" in plane.job(job.id).message
+        assert "the sweep has no parameter 'x'" in plane.job(job.id).message
 
     play(tmp_path, scene, others=(Sweeps,))

@@ -226,7 +226,7 @@ class ControlPlane:
         try:
             check_deadline(job.deadline_at, job.submitted_at)
             self._check_tenant(manifest, tenant)
-            self.extensions.check_sections(manifest.extensions)
+            self.extensions.check_sections(manifest)
             manifest = arrays.resolve(manifest, tenant, self.store, self.cache)
         except (Invalid, Overloaded, NotFound, Conflict):
             earlier = self.store.job_by_key(tenant, idempotency_key) if idempotency_key else None
@@ -290,7 +290,7 @@ class ControlPlane:
         job = self._new_job(self.complete(manifest, tenant=tenant), tenant, None, manifest)
         check_deadline(job.deadline_at, job.submitted_at)
         self._check_tenant(manifest, tenant)
-        self.extensions.check_sections(manifest.extensions)
+        self.extensions.check_sections(manifest)
         missing = arrays.missing(manifest, tenant, self.store, self.cache)
         return missing + await self.remarks(job, manifest.secrets)
 

@@ -70,7 +70,8 @@ class Extension:
 
     settings: ClassVar[type[Section]] = NoSection
     manifest: ClassVar[type[BaseModel] | None] = None
-    """Its section of a job's manifest, below `extensions: {NAME: ...}`."""
+    """Its section of a job's manifest, below `extensions: {NAME: ...}`. When a job is submitted, validators find its
+    whole manifest in pydantic's context."""
 
     tables: ClassVar[Tables | None] = None
     """Its tables in the server's database, which are there whether it is on or off."""

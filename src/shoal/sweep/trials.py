@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
+from shoal.contract.manifest import JobManifest
 from shoal.core import Invalid
 
 MOST_TRIALS = 10_000
@@ -78,6 +79,10 @@ class Stop(_Section):
     first: int = Field(1, ge=1, le=2**40, description="the step of the first rung; each later one has `eta` times it")
 
 
+def _array(manifest: JobManifest) -> tuple[int, ...]:
+    return () if manifest.tasks is None else manifest.tasks.indices
+
+
 class Sweep(_Section):
     """What is swept over: every combination of the values of `parameters`; or `random` draws of them; or `rows`."""
 
@@ -104,7 +109,7 @@ class Sweep(_Section):
         return tuple(given) if isinstance(given, list) else given
 
     @model_validator(mode="after")
-    def _agrees(self) -> Self:
+    def _agrees(self, info: ValidationInfo) -> Self:
         if bool(self.parameters) == (self.rows is not None):
             raise ValueError("it has either `parameters` or `rows`")
         ranges = [name for name, one in self.parameters.items() if isinstance(one, Range)]
@@ -118,6 +123,8 @@ class Sweep(_Section):
             raise ValueError("`stop` needs a `metric`")
         if self.count > MOST_TRIALS:
             raise ValueError(f"it has {self.count} trials, more than {MOST_TRIALS}")
+        if info.context is not None and _array(info.context) != tuple(range(self.count)):
+            raise ValueError(f"its array must be 0-{self.count - 1}: `shoal sweep run` writes that")
         return self
 
     @property

@@ -241,7 +241,11 @@ class Crons:
         beside = Beside(run, lambda job_id: [_event(record, told(job_id), actor)])
         self._server.fault("before-cron")
         job, created = await self._server.submit(
-            _job_of(record, before), tenant=record.tenant, actor=actor, key=key, beside=beside
+            _job_of(record, before),
+            tenant=record.tenant,
+            actor=actor if at is None else record.created_by,
+            key=key,
+            beside=beside,
         )
         self._server.fault("after-cron")
         job_id = job.array_id or job.id

@@ -320,16 +320,16 @@ class Extensions:
                 found[one.name] = page
         return found
 
-    def check_sections(self, sections: Mapping[str, Any]) -> None:
-        """Raises Invalid for a manifest's section that no extension here takes, or that is wrong."""
+    def check_sections(self, manifest: JobManifest) -> None:
+        """Raises Invalid for a section of a manifest that no extension here takes, or that is wrong."""
         kinds = {one.name: type(one) for one in self._on}
-        for name, values in sections.items():
+        for name, values in manifest.extensions.items():
             kind = kinds.get(name)
             if kind is None or kind.manifest is None:
                 known = ", ".join(sorted(one.name for one in self._on if one.manifest is not None)) or "none here"
                 raise Invalid(f"there is no extension {name!r}", where=f"extensions.{name}", hint=f"known: {known}")
             try:
-                kind.manifest.model_validate(values)
+                kind.manifest.model_validate(values, context=manifest)
             except ValidationError as error:
                 wrong = problems(error)[0]
                 where = f"extensions.{name}.{wrong.where}" if wrong.where else f"extensions.{name}"
