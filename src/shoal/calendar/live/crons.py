@@ -81,7 +81,7 @@ class Crons:
         columns = entries.c
         query = select(columns.kind, columns.said, columns.at, columns.job, columns.due_at)
         rows = self._server.store.rows(query.where(columns.cron_id == record.id).order_by(columns.version))
-        return [Entry(CalendarEvent(row[0]), *row[1:]) for row in rows]
+        return [Entry(*row) for row in rows]
 
     def bundles(self) -> Iterator[tuple[str, str]]:
         """The archives of working files that their jobs will need."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from shoal.calendar.live.events import CalendarEvent
 from shoal.calendar.schedule import Missed, Overlap, Schedule
 from shoal.contract.manifest import JobManifest, parse_stored
 
@@ -51,9 +50,10 @@ class CronRecord:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a version of a cron job tells; `due_at` is the time that it was for, `job` what was submitted."""
+    """What a version of a cron job tells, as an event of this kind; `due_at` is the time that it was for, `job` what was
+    submitted."""
 
-    kind: CalendarEvent
+    kind: str
     text: str
     at: float = 0.0
     job: str | None = None
