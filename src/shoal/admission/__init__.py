@@ -32,7 +32,7 @@ from shoal.admission.types import (
     Start,
     TenantState,
 )
-from shoal.admission.without import without
+from shoal.admission.without import kept_off, without
 
 __all__ = [
     "Account",
@@ -64,6 +64,7 @@ __all__ = [
     "expected_runtime_s",
     "explain",
     "held_by_all",
+    "kept_off",
     "obstacles",
     "reasons",
     "resolve",

@@ -62,7 +62,10 @@ def tiers(at: frozenset[int], seconds: Mapping[int, float], avoided: frozenset[i
 
 def sites_of(nodes: Sequence[Node], kinds: Sequence[NodeKind], affinity: Affinity) -> Sites | None:
     """Where jobs of this affinity may run; None: anywhere, and no node comes before another."""
-    at = frozenset(n for n, node in enumerate(nodes) if affinity.allows(node.labels, node.taints))
+    at = frozenset(
+        n for n, node in enumerate(nodes)
+        if node.name not in affinity.off and affinity.allows(node.labels, node.taints)
+    )  # fmt: skip
     seconds = {n: worth for n in sorted(at) if (worth := affinity.seconds_saved(nodes[n].labels)) > 0}
     avoided = frozenset(n for n in at if affinity.intolerable(nodes[n].taints, Effect.PREFER_NO_SCHEDULE))
     if len(at) == len(nodes) and not seconds and not avoided:
@@ -81,7 +84,8 @@ def _told(nodes: Sequence[Node], affinity: Affinity, at: frozenset[int]) -> tupl
     }  # fmt: skip
     parts = [f"with {asked}"] if asked else []
     parts += [f"without taint {' or '.join(kept_off[:2])}"] if kept_off else []
-    return f" {' and '.join(parts)} ({len(at)} of {len(nodes)} nodes)", facts
+    named = f" {' and '.join(parts)}" if parts else ""
+    return f"{named} ({len(at)} of {len(nodes)} nodes)", facts
 
 
 def _taints(nodes: Iterable[Node], affinity: Affinity) -> list[str]:

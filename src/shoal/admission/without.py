@@ -1,13 +1,16 @@
-"""A snapshot in which some of the waiting jobs are not there: how jobs that are held are kept from a decision."""
+"""A snapshot in which some of the waiting jobs are not there, or may not be on some nodes: how jobs are kept from a
+decision, or from a part of the cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from shoal.admission.index import ClusterIndex
 from shoal.admission.persistent import CowMap, Key, Runs
 from shoal.admission.snapshot import Group, GroupKey, PendingJobs, Snapshot, TenantQueue, group_key
 from shoal.admission.types import Pending
+from shoal.core import Affinity
 
 
 def without(snapshot: Snapshot, job_ids: Collection[str]) -> Snapshot:
@@ -33,6 +36,18 @@ def without(snapshot: Snapshot, job_ids: Collection[str]) -> Snapshot:
     pending = PendingJobs(waiting.freeze(), queues.freeze(), snapshot.pending.next_due)
     claims = tuple(claim for claim in snapshot.claims if claim.job_id in pending.by_id)
     return replace(snapshot, pending=pending, claims=claims)
+
+
+def kept_off(snapshot: Snapshot, nodes: Mapping[str, frozenset[str]]) -> Snapshot:
+    """The snapshot in which waiting jobs may not be on these nodes, by job id, whatever else is said of them."""
+    index = ClusterIndex.resume(snapshot)
+    found = False
+    for job_id, names in nodes.items():
+        job = index.pending(job_id)
+        if job is not None and names:
+            index.add_pending(replace(job, affinity=job.affinity.plus(Affinity(off=names))))
+            found = True
+    return index.snapshot(snapshot.now) if found else snapshot
 
 
 def _rest(groups: tuple[Group, ...], gone: dict[GroupKey, list[Pending]]) -> tuple[Group, ...]:

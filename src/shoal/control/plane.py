@@ -66,7 +66,7 @@ from shoal.core import (
     Tenant,
 )
 from shoal.engine import Engine, Gang, LaunchFailed, LogChunk, LogTimes
-from shoal.extension import Manifest
+from shoal.extension import Beside, Manifest
 from shoal.store import Store
 
 log = structlog.get_logger("shoal.plane")
@@ -215,17 +215,18 @@ class ControlPlane:
     # --- jobs ---
 
     async def submit(
-        self, manifest: JobManifest, *, tenant: str, actor: str, idempotency_key: str | None = None
-    ) -> tuple[JobRecord, bool]:
+        self, manifest: JobManifest, *, tenant: str, actor: str, idempotency_key: str | None = None,
+        beside: Beside | None = None,
+    ) -> tuple[JobRecord, bool]:  # fmt: skip
         """Accept a job: durable when this returns. The flag is False when the key had been used for this very
-        manifest before: then the earlier job is returned."""
+        manifest before: then the earlier job is returned. `beside` is stored with a new one, or not at all."""
         given = manifest
         manifest = self.complete(given, tenant=tenant)
         job = self._new_job(manifest, tenant, idempotency_key, given)
         try:
             check_deadline(job.deadline_at, job.submitted_at)
             self._check_tenant(manifest, tenant)
-            self.extensions.check_sections(manifest.extensions)
+            self.extensions.check_sections(manifest)
             manifest = arrays.resolve(manifest, tenant, self.store, self.cache)
         except (Invalid, Overloaded, NotFound, Conflict):
             earlier = self.store.job_by_key(tenant, idempotency_key) if idempotency_key else None
@@ -239,10 +240,7 @@ class ControlPlane:
         with self.cache.held.claimed(manifest.after):
             await self._bundles.use(tenant, manifest.bundle)
             with self.repository.writing:
-                if array is None:
-                    stored = await self.store.submit(job, events)
-                else:
-                    stored = await self.store.submit_array(array, tasks, events)
+                stored = await arrays.store_all(self.store, array, tasks, events, beside)
             created = stored.id == tasks[0].id
             if created:
                 for task in tasks:
@@ -292,7 +290,7 @@ class ControlPlane:
         job = self._new_job(self.complete(manifest, tenant=tenant), tenant, None, manifest)
         check_deadline(job.deadline_at, job.submitted_at)
         self._check_tenant(manifest, tenant)
-        self.extensions.check_sections(manifest.extensions)
+        self.extensions.check_sections(manifest)
         missing = arrays.missing(manifest, tenant, self.store, self.cache)
         return missing + await self.remarks(job, manifest.secrets)
 

@@ -73,26 +73,30 @@ class Preference:
 
 @dataclass(frozen=True)
 class Affinity:
-    """What a job says of the nodes that it runs on."""
+    """What a job says of the nodes that it runs on. `off` names nodes that it is kept off for now."""
 
     require: Labels = ()
     prefer: tuple[Preference, ...] = ()
     tolerate: tuple[Toleration, ...] = ()
+    off: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.require, self.prefer, self.tolerate)))
+        object.__setattr__(self, "_hash", hash((self.require, self.prefer, self.tolerate, self.off)))
 
     def __hash__(self) -> int:
         return self._hash  # type: ignore[attr-defined, no-any-return]  # computed once: schedulers look shapes up
 
     def __bool__(self) -> bool:
-        return bool(self.require or self.prefer or self.tolerate)
+        return bool(self.require or self.prefer or self.tolerate or self.off)
 
     def plus(self, other: Affinity) -> Affinity:
         """What both say: all requirements, and the tolerations and preferences of each."""
         if not self or not other:
             return self or other
-        return Affinity(self.require + other.require, self.prefer + other.prefer, self.tolerate + other.tolerate)
+        return Affinity(
+            self.require + other.require, self.prefer + other.prefer, self.tolerate + other.tolerate,
+            self.off | other.off,
+        )  # fmt: skip
 
     def intolerable(self, taints: tuple[Taint, ...], *effects: Effect) -> tuple[Taint, ...]:
         """The taints with these effects that the job does not tolerate."""

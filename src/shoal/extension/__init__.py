@@ -13,10 +13,10 @@ from shoal.base.faces import on_first_use
 if TYPE_CHECKING:
     from shoal.extension.base import Decider, Extension, NoSection, Section
     from shoal.extension.component import Component
-    from shoal.extension.server import KIND_LABEL, LiveJob, Manifest, Server, kind_of
+    from shoal.extension.server import KIND_LABEL, Beside, LiveJob, Manifest, Server, kind_of
 
 __all__ = [
-    "KIND_LABEL", "Component", "Decider", "Extension", "LiveJob", "Manifest", "NoSection", "Section",
+    "KIND_LABEL", "Beside", "Component", "Decider", "Extension", "LiveJob", "Manifest", "NoSection", "Section",
     "Server", "kind_of",
 ]  # fmt: skip
 
@@ -24,6 +24,7 @@ __all__ = [
 __getattr__ = on_first_use(
     globals(),
     {
+        "Beside": "server",
         "Component": "component",
         "Decider": "base",
         "Extension": "base",

@@ -70,7 +70,8 @@ class Extension:
 
     settings: ClassVar[type[Section]] = NoSection
     manifest: ClassVar[type[BaseModel] | None] = None
-    """Its section of a job's manifest, below `extensions: {NAME: ...}`."""
+    """Its section of a job's manifest, below `extensions: {NAME: ...}`. When a job is submitted, validators find its
+    whole manifest in pydantic's context."""
 
     tables: ClassVar[Tables | None] = None
     """Its tables in the server's database, which are there whether it is on or off."""
@@ -132,10 +133,10 @@ class Extension:
 
     # --- decide ---
     #
-    # For each decision the server asks `holds` of every extension, then one decider (by which `prefers` is asked), then
-    # `adjust` of every extension, in the order of their names, on its event loop. It unites what they say; none sees or
-    # changes what another says. What raises costs its own part only: it is logged once, shown by `shoal status`, and
-    # asked again the next time.
+    # For each decision the server asks `holds` and `keeps_off` of every extension, then one decider (by which `prefers`
+    # is asked), then `adjust` of every extension, in the order of their names, on its event loop. It unites what they
+    # say; none sees or changes what another says. What raises costs its own part only: it is logged once, shown by
+    # `shoal status`, and asked again the next time.
 
     def decider(self) -> Decider | None:
         """Who decides in place of admission, as the extension is set; None: it leaves that to others. Asked once, when
@@ -149,6 +150,14 @@ class Extension:
         Asked before every decision and explanation: answer in microseconds, from what is known already. It changes
         nothing. If it raises, what it held before stays held, and a job that came since is not. Call `server.wake` when
         a job is let go: nothing else tells the server."""
+        return {}
+
+    def keeps_off(self, snapshot: Snapshot) -> Mapping[str, frozenset[str]]:
+        """The nodes on which waiting jobs may not start in this decision, by the job's id: what depends on the time or
+        on what else runs, which `affinity` cannot say. On a pool it has no effect: hold the job.
+
+        Asked when and as `holds` is, and as quick. If it raises, what it said before counts, and jobs that came since
+        are kept off none."""
         return {}
 
     def affinity(self, job: LiveJob) -> Affinity:
@@ -181,7 +190,7 @@ class Extension:
         """Whether its decisions depend on how many equal jobs wait. If not, one more behind another wakes nothing."""
         own = type(self)
         return any(
-            getattr(own, name) is not getattr(Extension, name) for name in ("decider", "holds", "adjust")
+            getattr(own, name) is not getattr(Extension, name) for name in ("decider", "holds", "keeps_off", "adjust")
         )  # fmt: skip
 
     def decided(self) -> None:

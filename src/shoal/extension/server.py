@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
+
+from sqlalchemy import Connection
 
 from shoal.admission import Explanation, Snapshot
 from shoal.base.http import Limits as HttpLimits
@@ -56,6 +59,15 @@ class Sized(Protocol):
 
 Manifest = TypeVar("Manifest", bound=Sized)
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What an extension stores in one transaction with a job that it submits: its own rows, written by `run` as for
+    `Store.transact`, and events. Both are given the id of the job, or of its array."""
+
+    run: Callable[[Connection, str], bool]
+    events: Callable[[str], Sequence[NewEvent]] = lambda _: ()
 
 
 class Server(Protocol):
@@ -138,7 +150,21 @@ class Server(Protocol):
         """What would keep this job from starting here, if it were submitted now."""
         ...
 
+    async def check(self, manifest: JobManifest, *, tenant: str) -> Sequence[Reason]:
+        """What keeps this job from starting here, if it were submitted now. Raises as `submit` does."""
+        ...
+
     # --- what is changed ---
+
+    async def submit(
+        self, manifest: JobManifest, *, tenant: str, actor: str, key: str, beside: Beside | None = None
+    ) -> tuple[JobRecord, bool]:
+        """Accept a job or a job array of this tenant, with the rights that it has now, as its own request would be:
+        durable when this returns. The first task, and False where the same job was stored with this key before.
+
+        Raises Invalid, Forbidden, NotFound, Overloaded, Unavailable, or Conflict: the key was used for another job, or
+        `run` of `beside` gave False. Then nothing is stored."""
+        ...
 
     def wake(self) -> None:
         """Decide again soon. From any thread."""

@@ -201,11 +201,11 @@ class Store(Reads):
 
     async def transact(
         self, run: Callable[[Connection], bool], events: Sequence[NewEvent] = (), *,
-        owner_id: str | None = None, jobs: Sequence[JobRecord] = (),
+        owner_id: str | None = None, jobs: Sequence[JobRecord] = (), array: ArrayRecord | None = None,
     ) -> bool:  # fmt: skip
-        """Write an extension's own rows together with the events that tell of it and the `jobs` that come with it, all
-        in one transaction. What `run` gives: False, having changed nothing, for a step that is not current; then
-        neither events nor jobs are stored.
+        """Write an extension's own rows together with the events that tell of it and the `jobs` that come with it (the
+        tasks of `array`, if given), all in one transaction. What `run` gives: False, having changed nothing, for a step
+        that is not current; then neither events nor jobs are stored.
 
         `run` is called by the writer, perhaps in another thread and perhaps twice, and only writes. All events are
         also those of `owner_id`. Raises Conflict for a key that is taken, and what `run` raises.
@@ -214,6 +214,8 @@ class Store(Reads):
 
         def both(connection: Connection) -> tuple[bool, bool]:
             done = run(connection)
+            if done and array is not None:
+                statements.run(connection, BULKS["arrays"], [rows.array_row(array)])
             if done:
                 statements.run(connection, BULKS["jobs"], submitted)
             return done, done

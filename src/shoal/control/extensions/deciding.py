@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
@@ -20,6 +20,7 @@ from shoal.admission import (
     Snapshot,
     Start,
     decide,
+    kept_off,
     unite,
     without,
 )
@@ -43,17 +44,19 @@ class Decisions:
         self._placing = [one for one in extensions if type(one).affinity is not Extension.affinity]
         self._preferring = [one for one in extensions if type(one).prefers is not Extension.prefers]
         self._holding = [one for one in extensions if type(one).holds is not Extension.holds]
+        self._keeping = [one for one in extensions if type(one).keeps_off is not Extension.keeps_off]
         self._adding = [one for one in extensions if type(one).adjust is not Extension.adjust]
         self._explaining = [one for one in extensions if type(one).explain is not Extension.explain]
         self._decider_name, self._decider = _only_decider(extensions)
         self._failures: dict[tuple[str, str], str] = {}
         self._defects = Defects(log)
         self._last: dict[str, Mapping[str, Reason]] = {}
+        self._off: dict[str, Mapping[str, frozenset[str]]] = {}
         self._dropped: frozenset[Dropped] = frozenset()
 
     def decide(self, snapshot: Snapshot) -> Decision:
         held = self.held(snapshot)
-        decision = self._decide(without(snapshot, held))
+        decision = self._decide(self.visible(snapshot, held))
         if held:
             reasons = {job_id: next(iter(why.values())) for job_id, why in held.items()}
             decision = replace(decision, waits={**decision.waits, **reasons})
@@ -111,6 +114,19 @@ class Decisions:
                     found.setdefault(job_id, {})[one.name] = reason
         return found
 
+    def visible(self, snapshot: Snapshot, held: Collection[str]) -> Snapshot:
+        """The snapshot as a decider sees it: without those that are held, each off the nodes that it is kept off."""
+        seen = without(snapshot, held)
+        if not self._keeping:
+            return seen
+        off: dict[str, frozenset[str]] = {}
+        for one in self._keeping:
+            with self._guarded(one.name, "keeps_off"):
+                self._off[one.name] = one.keeps_off(snapshot)
+            for job_id, names in self._off.get(one.name, {}).items():
+                off[job_id] = off.get(job_id, frozenset()) | names
+        return kept_off(seen, off) if off else seen
+
     async def explain(
         self, snapshot: Snapshot, job: Live, usual: Callable[[], Awaitable[Explanation]], where: str
     ) -> Explanation:
@@ -162,6 +178,7 @@ _COSTS = {
     "affinity": "jobs that came since start nowhere before the server does so anew",
     "prefers": "it prefers no nodes",
     "holds": "what it held stays held, and jobs that came since are not",
+    "keeps_off": "what it kept off nodes stays off, and jobs that came since are not",
     "adjust": "it adds no starts and preemptions",
     "explain": "its causes are left out",
 }

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 from pydantic import ValidationError
 
-from shoal.admission import Decision, Explanation, Snapshot, without
+from shoal.admission import Decision, Explanation, Snapshot
 from shoal.base.http import Limits as HttpLimits
 from shoal.base.loops import Defects
 from shoal.base.validation import problems
@@ -49,7 +49,7 @@ from shoal.core import (
     Sandbox,
 )
 from shoal.engine import Engine, Gang
-from shoal.extension import Extension, LiveJob, Manifest, Section, Server
+from shoal.extension import Beside, Extension, LiveJob, Manifest, Section, Server
 from shoal.store import Store
 
 E = TypeVar("E", bound=Extension)
@@ -72,6 +72,13 @@ class Jobs(Protocol):
     def complete(self, manifest: Manifest, *, tenant: str) -> Manifest: ...
 
     async def remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> Sequence[Reason]: ...
+
+    async def check(self, manifest: JobManifest, *, tenant: str) -> Sequence[Reason]: ...
+
+    async def submit(
+        self, manifest: JobManifest, *, tenant: str, actor: str, idempotency_key: str | None = None,
+        beside: Beside | None = None,
+    ) -> tuple[JobRecord, bool]: ...  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +143,14 @@ class Facilities:
 
     async def remarks(self, job: JobRecord, secrets: Mapping[str, str]) -> Sequence[Reason]:
         return await self.jobs.remarks(job, secrets)
+
+    async def check(self, manifest: JobManifest, *, tenant: str) -> Sequence[Reason]:
+        return await self.jobs.check(manifest, tenant=tenant)
+
+    async def submit(
+        self, manifest: JobManifest, *, tenant: str, actor: str, key: str, beside: Beside | None = None
+    ) -> tuple[JobRecord, bool]:
+        return await self.jobs.submit(manifest, tenant=tenant, actor=actor, idempotency_key=key, beside=beside)
 
     def secrets(self, job: LiveJob) -> Mapping[str, str]:
         return self.resolve(job.job.tenant, job.manifest.secrets)
@@ -212,8 +227,8 @@ class Extensions:
         return self._decisions.affinity(job)
 
     def without_held(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot without the jobs that extensions hold."""
-        return without(snapshot, self._decisions.held(snapshot))
+        """The snapshot without the jobs that extensions hold, the others off the nodes that these keep them off."""
+        return self._decisions.visible(snapshot, self._decisions.held(snapshot))
 
     def counts_waiting(self) -> bool:
         return any(one.counts_waiting() for one in self._on)
@@ -305,16 +320,16 @@ class Extensions:
                 found[one.name] = page
         return found
 
-    def check_sections(self, sections: Mapping[str, Any]) -> None:
-        """Raises Invalid for a manifest's section that no extension here takes, or that is wrong."""
+    def check_sections(self, manifest: JobManifest) -> None:
+        """Raises Invalid for a section of a manifest that no extension here takes, or that is wrong."""
         kinds = {one.name: type(one) for one in self._on}
-        for name, values in sections.items():
+        for name, values in manifest.extensions.items():
             kind = kinds.get(name)
             if kind is None or kind.manifest is None:
                 known = ", ".join(sorted(one.name for one in self._on if one.manifest is not None)) or "none here"
                 raise Invalid(f"there is no extension {name!r}", where=f"extensions.{name}", hint=f"known: {known}")
             try:
-                kind.manifest.model_validate(values)
+                kind.manifest.model_validate(values, context=manifest)
             except ValidationError as error:
                 wrong = problems(error)[0]
                 where = f"extensions.{name}.{wrong.where}" if wrong.where else f"extensions.{name}"

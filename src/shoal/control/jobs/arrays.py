@@ -12,6 +12,7 @@ from shoal.contract.records import ArrayRecord, JobRecord, NewEvent
 from shoal.control.jobs.cache import JobCache
 from shoal.control.jobs.repository import JobRepository, Step
 from shoal.core import Conflict, Invalid, NotFound, Overloaded, Reason
+from shoal.extension import Beside
 from shoal.store import Store
 
 MISSING = "dependency-missing"
@@ -101,6 +102,28 @@ def submitted(tasks: Sequence[JobRecord], actor: str) -> list[NewEvent]:
         )
         for job in tasks
     ]  # fmt: skip
+
+
+async def store_all(
+    store: Store, array: ArrayRecord | None, tasks: Sequence[JobRecord], events: Sequence[NewEvent],
+    beside: Beside | None = None,
+) -> JobRecord:  # fmt: skip
+    """Store a submission, and with it in one transaction what is written `beside` it; the first task as it is stored.
+    Raises Conflict where what is beside it is not current any more: then nothing is stored."""
+    if beside is not None:
+        key = tasks[0].idempotency_key
+        earlier = store.job_by_key(tasks[0].tenant, key) if key is not None else None
+        if earlier is not None and earlier.fingerprint == tasks[0].fingerprint:
+            return earlier
+        own_id = tasks[0].id if array is None else array.id
+        told = [*events, *beside.events(own_id)]
+        run = beside.run
+        if not await store.transact(lambda each: run(each, own_id), told, jobs=tasks, array=array):
+            raise Conflict("what this submission belongs to has changed", where=tasks[0].name)
+        return tasks[0]
+    if array is not None:
+        return await store.submit_array(array, tasks, events)
+    return await store.submit(tasks[0], events)
 
 
 async def change_all(jobs: JobRepository, job_ids: Sequence[str], step: Step) -> list[str]:

@@ -1,0 +1,1 @@
+"""The calendar's commands after `shoal`."""
