@@ -1,0 +1,103 @@
+"""What an event tells: pure, from the event and the job that it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from shoal.contract.events import EventKind
+from shoal.contract.lifecycle import JobState
+from shoal.contract.records import Ends, Event, JobRecord
+from shoal.notify.records import EVERYONE, OF_JOBS, News, Subscription, Topic
+
+SERVICE_STATE = "service.state"
+_BAD_SERVICE = {"DEGRADED": "is degraded", "FAILED": "failed"}
+_ENDS = {state.value for state in JobState if state.terminal}
+_TOLD = {
+    EventKind.JOB_MAX_RUNTIME_REQUESTED: (Topic.TIME_LIMIT, "has run for its max_runtime and is asked to end"),
+    EventKind.JOB_DEADLINE_REQUESTED: (Topic.TIME_LIMIT, "has met its deadline and is asked to end"),
+    EventKind.JOB_NODE_LOST_REQUESTED: (Topic.NODE, "lost a node that it ran on"),
+}
+
+
+def may_tell(event: Event) -> bool:
+    """Whether there may be news in it. Asked of every event: most have none."""
+    if event.kind == EventKind.JOB_STATE:
+        return event.owner_id is None and (
+            event.new_state in _ENDS or event.new_state == JobState.RUNNING
+            or (event.new_state == JobState.QUEUED and event.old_state in _ACTIVE)
+        )  # fmt: skip
+    if event.kind in _TOLD:
+        return event.owner_id is None
+    return event.kind in (EventKind.NODE_LEFT, SERVICE_STATE)
+
+
+_ACTIVE = {state.value for state in JobState if state.active} - {JobState.ADMITTED.value, JobState.PLACED.value}
+
+
+def told(event: Event, job: JobRecord | None, array: Ends | None, *, tasks: bool = False) -> list[News]:
+    """The news in an event of `job`, and for a task of an array how far that is: its tasks are told of as one, at their
+    first start and last end, unless each of the `tasks` is asked for."""
+    if event.kind == EventKind.NODE_LEFT:
+        return [News(Topic.NODE, EVERYONE, event.at, f"event/{event.seq}", event.cause or "a node is gone")]
+    if event.kind == SERVICE_STATE:
+        return _of_service(event)
+    if job is None:
+        return []
+    as_one = job.array_id is not None and not tasks
+    subject = f"job array {job.name}" if as_one else f"job {job.name}"
+    ref = job.array_id if as_one and job.array_id is not None else job.id
+    facts = {"id": ref, "name": job.name, "state": job.state.value, "attempt": event.attempt, "message": job.message}
+
+    def news(topic: Topic, what: str, about: str) -> News:
+        return News(topic, job.tenant, event.at, about, f"{subject} {what}", ref, facts)
+
+    if event.kind in _TOLD:
+        topic, what = _TOLD[EventKind(event.kind)]
+        return [news(topic, what, f"event/{event.seq}")]
+    if event.new_state == JobState.RUNNING:
+        return [news(Topic.STARTED, "runs", f"job/{ref}/started")]
+    if event.new_state == JobState.QUEUED:
+        return [] if as_one else [news(Topic.REQUEUED, f"waits again: {event.cause}", f"event/{event.seq}")]
+    if not as_one:
+        facts["state"] = event.new_state
+        what = {"SUCCEEDED": "succeeded", "FAILED": "failed"}.get(event.new_state or "", "was cancelled")
+        title = f"{what}: {job.message}" if what == "failed" and job.message else what
+        failed = event.new_state == JobState.FAILED
+        return [news(Topic.FAILED if failed else Topic.ENDED, title, f"job/{ref}/ended")]
+    if array is None or array.open_jobs:
+        return []
+    facts["state"] = "FAILED" if array.failed else "SUCCEEDED"
+    what = "is over; not all of its tasks succeeded" if array.failed else "is over: all of its tasks succeeded"
+    return [news(Topic.FAILED if array.failed else Topic.ENDED, what, f"job/{ref}/ended")]
+
+
+def _of_service(event: Event) -> list[News]:
+    name = str(event.data.get("name") or event.owner_id or "")
+    state = event.new_state or ""
+    if state in _BAD_SERVICE:
+        what = f"{_BAD_SERVICE[state]}: {event.cause}" if event.cause else _BAD_SERVICE[state]
+    elif state == "READY" and event.old_state in _BAD_SERVICE:
+        what = "is well again"
+    else:
+        return []
+    facts = {"service": name, "state": state, "cause": event.cause}
+    return [News(Topic.SERVICE, event.tenant or EVERYONE, event.at, f"event/{event.seq}", f"service {name} {what}",
+                 facts=facts)]  # fmt: skip
+
+
+def wants(subscription: Subscription, news: News, seq: int | None = None) -> bool:
+    """Whether these news, of the event `seq`, are for the subscription."""
+    if seq is not None and seq <= subscription.from_seq:
+        return False
+    if subscription.tenant not in (EVERYONE, news.tenant) or not asked(subscription.topics, news.topic):
+        return False
+    return news.topic not in OF_JOBS or news.job_id is None or fnmatchcase(
+        str(news.facts.get("name", "")), subscription.jobs
+    )  # fmt: skip
+
+
+def asked(topics: Iterable[Topic], topic: Topic) -> bool:
+    """A failure is an end too."""
+    chosen = set(topics)
+    return topic in chosen or (topic is Topic.FAILED and Topic.ENDED in chosen)
