@@ -118,11 +118,11 @@ class State(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """Some news in one message to one receiver. `id` is its idempotency key, the same for each try. `channel` is the id
-    of a subscription, or `mailto:ADDRESS` of what a manifest named."""
+    of a subscription, or `mailto:TENANT:ADDRESS` of what a manifest named; `owner` is the tenant whose it is."""
 
     id: str
     channel: str
-    tenant: str
+    owner: str
     created_at: float
     state: State
     attempts: int

@@ -1,4 +1,5 @@
-"""Which addresses a webhook may be at: none that leads inward, unless the settings name its network.
+"""What an address is: of mail, and of webhooks. A webhook may be at none that leads inward, unless the settings
+name its network.
 
 The address is looked at when a connection is made, once its name is resolved: a name may mean another address a moment
 after it was checked.
@@ -7,6 +8,7 @@ after it was checked.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -18,6 +20,24 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
 _LONGEST_URL = 2000
+
+_LOCAL = r"[A-Za-z0-9_%+'=~#&-]+(?:\.[A-Za-z0-9_%+'=~#&-]+)*"
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_MAIL = re.compile(rf"({_LOCAL})@((?:{_LABEL}\.)*{_LABEL})")
+_LONGEST_MAIL = 254
+
+
+def check_mail_address(address: str, where: str, domains: frozenset[str] = frozenset()) -> str:
+    """As it is given. Raises Invalid for what is no mail address, or is of a domain to which nothing is sent."""
+    found = _MAIL.fullmatch(address) if len(address) <= _LONGEST_MAIL and not address.startswith("-") else None
+    if found is None:
+        raise Invalid(f"{address!r} is no mail address", where=where, hint="such as alice@example.org")
+    if domains and found[2].lower() not in domains:
+        raise Invalid(
+            f"no mail goes to {found[2]}", where=where,
+            hint=f"the server's setting notify.mail_domains allows {', '.join(sorted(domains))}",
+        )  # fmt: skip
+    return address
 
 
 def read_networks(text: str, where: str) -> tuple[Network, ...]:

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import re
+import contextlib
 import ssl
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import aiosmtplib
 
-from shoal.core import Invalid
 from shoal.notify.policy.words import subject, text
 from shoal.notify.records import Delivery
 from shoal.notify.send.outcome import SENT, Outcome
 
 Security = Literal["starttls", "tls", "none"]
 
-_LOCAL = r"[A-Za-z0-9_%+'=~#&-]+(?:\.[A-Za-z0-9_%+'=~#&-]+)*"
-_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_ADDRESS = re.compile(rf"({_LOCAL})@((?:{_LABEL}\.)*{_LABEL})")
-_LONGEST_ADDRESS = 254
-
+_FAREWELL_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Door:
@@ -40,19 +35,6 @@ class Door:
     password_file: str = ""
     authorities_file: str = ""
     timeout_s: float = 20.0
-
-
-def check_address(address: str, where: str, domains: frozenset[str] = frozenset()) -> str:
-    """Raises Invalid for what is no mail address, or is of a domain to which nothing is sent."""
-    found = _ADDRESS.fullmatch(address) if len(address) <= _LONGEST_ADDRESS and not address.startswith("-") else None
-    if found is None:
-        raise Invalid(f"{address!r} is no mail address", where=where, hint="such as alice@example.org")
-    if domains and found[2].lower() not in domains:
-        raise Invalid(
-            f"no mail goes to {found[2]}", where=where,
-            hint=f"the server's setting notify.mail_domains allows {', '.join(sorted(domains))}",
-        )  # fmt: skip
-    return address
 
 
 def message(delivery: Delivery, address: str, sender: str) -> EmailMessage:
@@ -93,12 +75,17 @@ async def _send(door: Door, made: EmailMessage, address: str) -> None:
         hostname=door.host, port=door.port, use_tls=door.security == "tls", start_tls=False, tls_context=tls,
         timeout=door.timeout_s,
     )  # fmt: skip
-    async with client:
+    try:
+        await client.connect()
         if door.security == "starttls":
             await client.starttls(tls_context=tls)
         if door.user:
             await client.login(door.user, await asyncio.to_thread(_password, door.password_file))
         await client.send_message(made, sender=door.sender, recipients=[address])
+        with contextlib.suppress(aiosmtplib.SMTPException, TimeoutError, OSError):  # it has the message
+            await client.quit(timeout=_FAREWELL_S)
+    finally:
+        client.close()
 
 
 def _authorities(file: str) -> ssl.SSLContext:
