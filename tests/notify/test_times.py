@@ -20,7 +20,15 @@ from shoal.notify.policy.times import (
     read_zone,
 )
 
-ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Casablanca", "Asia/Kolkata"]
+ZONES = [
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "Australia/Lord_Howe",
+    "Pacific/Apia",
+    "Africa/Casablanca",
+    "Asia/Kolkata",
+]
 clocks = st.builds(time, st.integers(0, 23), st.integers(0, 59))
 quiets = st.tuples(clocks, clocks).filter(lambda both: both[0] != both[1])
 moments = st.floats(0, 2.2e9)

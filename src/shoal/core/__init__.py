@@ -28,6 +28,8 @@ from shoal.core.errors import (
 from shoal.core.money import Money
 from shoal.core.prediction import Estimate, Lifetimes, Speeds
 from shoal.core.questions import (
+    Budget,
+    Budgets,
     FinishTimes,
     KillCauses,
     NeededBundles,
@@ -50,6 +52,8 @@ __all__ = [
     "NO_JOBS",
     "OWN_PREFIX",
     "Affinity",
+    "Budget",
+    "Budgets",
     "Capability",
     "Clock",
     "Conflict",

@@ -23,7 +23,9 @@ class SubscriptionRequest(BaseModel):
     kind: Kind
     address: str = Field(min_length=1, max_length=2000, description="a mail address, or a URL")
     topics: tuple[Topic, ...] = Field(min_length=1, max_length=16)
-    jobs: str = Field("*", min_length=1, max_length=128, description="only of jobs of such names: * and ? as in a shell")
+    jobs: str = Field(
+        "*", min_length=1, max_length=128, description="only of jobs of such names: * and ? as in a shell"
+    )
     waits: Duration | None = Field(None, description="how long a job must wait for `waits` to be told")
     zone: str = Field("UTC", max_length=64, description="the time zone of quiet hours and of a daily digest")
     quiet: str | None = Field(None, max_length=16, description="nothing is sent then: 22:00-07:00")

@@ -93,15 +93,10 @@ class Outbox:
 
     # --- deliveries are made of them ---
 
-    def next_due(self) -> float | None:
-        """When the first news are due that no delivery carries yet."""
-        found = self._store.rows(select(func.min(_news.due_at)).where(tables.NOT_CARRIED))
-        return None if found[0][0] is None else float(found[0][0])
-
-    def channels_due(self, now: float) -> list[str]:
-        """Those with news that are due."""
-        query = select(_news.channel).where(tables.NOT_CARRIED, _is_due(now)).distinct().limit(_READ)
-        return [row[0] for row in self._store.rows(query)]
+    def due(self) -> dict[str, float]:
+        """When the first news of each channel are due that no delivery carries yet."""
+        query = select(_news.channel, func.min(_news.due_at)).where(tables.NOT_CARRIED).group_by(_news.channel)
+        return {channel: float(at) for channel, at in self._store.rows(query)}
 
     async def form(self, channels: Collection[str], now: float, digests: Collection[str]) -> int:
         """Make deliveries of the news that are due: each of its own, but those of `digests` and a flood together. A
@@ -240,7 +235,9 @@ class Outbox:
             wanted = _news.delivery_id.in_(ids[start : start + _IDS])
             for row in self._store.rows(select(tables.news).where(wanted).order_by(_news.at, _news.id)):
                 carried[row.delivery_id].append(
-                    News(Topic(row.topic), row.tenant, row.at, row.about, row.title, row.job_id, orjson.loads(row.facts))
+                    News(
+                        Topic(row.topic), row.tenant, row.at, row.about, row.title, row.job_id, orjson.loads(row.facts)
+                    )
                 )
         return [
             Delivery(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from shoal.base import extras
 from shoal.contract.manifest.values import Duration
 from shoal.core import Invalid
 from shoal.extension import Section
@@ -30,7 +31,7 @@ class NotifySection(Section):
     )
     smtp_user: str = Field("", description="the name to log in with [no login]")
     smtp_password_file: str = Field("", description="a file with the password")
-    smtp_authorities_file: str = Field("", description="certificates that the mail server's is checked by [system's]")
+    authorities_file: str = Field("", description="certificates that receivers' are checked by [the system's]")
     sender: str = Field("shoal@localhost", description="whom mail is from")
     timeout: Duration = Field(10.0, le=60, description="a receiver that takes longer is tried again later")
     attempts: int = Field(15, ge=1, le=100, description="a delivery is tried so often, then given up")
@@ -41,8 +42,11 @@ class NotifySection(Section):
         if not self.smtp_host:
             return None
         from shoal.notify.send.addresses import check_mail_address
-        from shoal.notify.send.mail import Door
 
+        try:
+            from shoal.notify.send.mail import Door
+        except ModuleNotFoundError as error:
+            raise Invalid("mail needs a library", where="notify.smtp_host", hint=extras.install("notify")) from error
         check_mail_address(self.sender, "notify.sender")
         if self.smtp_user and not self.smtp_password_file:
             raise Invalid("the password lacks", where="notify.smtp_password_file", hint="name a file that has it")
@@ -54,7 +58,7 @@ class NotifySection(Section):
             )
         return Door(
             self.smtp_host, self.smtp_port, self.smtp_security, self.sender, self.smtp_user, self.smtp_password_file,
-            self.smtp_authorities_file, 2 * self.timeout,
+            self.authorities_file, 2 * self.timeout,
         )  # fmt: skip
 
 

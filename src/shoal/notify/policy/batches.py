@@ -13,7 +13,6 @@ LARGEST = 100
 """News in one message."""
 
 
-
 def batches(waiting: Sequence[str], open_now: int, *, digest: bool) -> list[list[str]]:
     """What to send next of the news that are due, by their ids in their order, where `open_now` deliveries are not
     over."""

@@ -8,12 +8,16 @@ from fnmatch import fnmatchcase
 from shoal.contract.events import EventKind
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import Ends, Event, JobRecord
+from shoal.core import Budget
 from shoal.notify.records import EVERYONE, OF_JOBS, News, Subscription, Topic
 
 SERVICE_STATE = "service.state"
+BUDGET_LEVELS = (80, 100)
+"""Per cent of a budget."""
+
 _BAD_SERVICE = {"DEGRADED": "is degraded", "FAILED": "failed"}
 _ENDS = {state.value for state in JobState if state.terminal}
-_TOLD = {
+_TOLD: dict[str, tuple[Topic, str]] = {
     EventKind.JOB_MAX_RUNTIME_REQUESTED: (Topic.TIME_LIMIT, "has run for its max_runtime and is asked to end"),
     EventKind.JOB_DEADLINE_REQUESTED: (Topic.TIME_LIMIT, "has met its deadline and is asked to end"),
     EventKind.JOB_NODE_LOST_REQUESTED: (Topic.NODE, "lost a node that it ran on"),
@@ -30,6 +34,11 @@ def may_tell(event: Event) -> bool:
     if event.kind in _TOLD:
         return event.owner_id is None
     return event.kind in (EventKind.NODE_LEFT, SERVICE_STATE)
+
+
+def ends(event: Event) -> bool:
+    """Whether a job is over by it."""
+    return event.kind == EventKind.JOB_STATE and event.new_state in _ENDS
 
 
 _ACTIVE = {state.value for state in JobState if state.active} - {JobState.ADMITTED.value, JobState.PLACED.value}
@@ -53,7 +62,7 @@ def told(event: Event, job: JobRecord | None, array: Ends | None, *, tasks: bool
         return News(topic, job.tenant, event.at, about, f"{subject} {what}", ref, facts)
 
     if event.kind in _TOLD:
-        topic, what = _TOLD[EventKind(event.kind)]
+        topic, what = _TOLD[event.kind]
         return [news(topic, what, f"event/{event.seq}")]
     if event.new_state == JobState.RUNNING:
         return [news(Topic.STARTED, "runs", f"job/{ref}/started")]
@@ -84,6 +93,49 @@ def _of_service(event: Event) -> list[News]:
     facts = {"service": name, "state": state, "cause": event.cause}
     return [News(Topic.SERVICE, event.tenant or EVERYONE, event.at, f"event/{event.seq}", f"service {name} {what}",
                  facts=facts)]  # fmt: skip
+
+
+def of_wait(job: JobRecord, waits_s: float, now: float, why: str) -> News:
+    """It waits longer than that; told once for each of its attempts, and of an array once."""
+    what = f"waits for more than {_span(waits_s)}{f': {why}' if why else ''}"
+    return _of_waiting(Topic.WAITS, job, now, what, f"waits/{waits_s:g}")
+
+
+def of_late(job: JobRecord, promised: float, now: float, why: str) -> News:
+    """Its first forecast is over."""
+    what = f"waits {_span(now - promised)} longer than its first forecast promised{f': {why}' if why else ''}"
+    return _of_waiting(Topic.LATE, job, now, what, "late")
+
+
+def _of_waiting(topic: Topic, job: JobRecord, now: float, what: str, about: str) -> News:
+    ref = job.array_id or job.id
+    subject = f"job array {job.name}" if job.array_id is not None else f"job {job.name}"
+    facts = {"id": ref, "name": job.name, "state": job.state.value, "queued_at": job.queued_at}
+    attempt = 0 if job.array_id is not None else job.attempt
+    return News(topic, job.tenant, now, f"job/{ref}/{about}/{attempt}", f"{subject} {what}", ref, facts)
+
+
+def of_budget(budget: Budget, now: float) -> list[News]:
+    """At 80 % and at all of it, once for each limit that was set."""
+    if budget.limit <= 0:
+        return []
+    part = budget.used / budget.limit
+    return [
+        News(
+            Topic.BUDGET, budget.tenant, now, f"budget/{budget.what}/{budget.tenant}/{budget.limit:g}/{level}",
+            f"{level} % of the budget for {budget.what} are used: {budget.used:.2f} of {budget.limit:.2f} {budget.unit}",
+            facts={"used": budget.used, "limit": budget.limit, "unit": budget.unit, "what": budget.what},
+        )
+        for level in BUDGET_LEVELS if part * 100 >= level
+    ]  # fmt: skip
+
+
+def _span(seconds: float) -> str:
+    """In the largest unit that it is whole of, or in minutes."""
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g}{unit}"
+    return f"{seconds:g}s" if seconds < 60 else f"{round(seconds / 60)}m"
 
 
 def wants(subscription: Subscription, news: News, seq: int | None = None) -> bool:

@@ -74,10 +74,10 @@ def _global(address: _Address) -> bool:
     mapped = getattr(address, "ipv4_mapped", None)
     if mapped is not None:
         return _global(mapped)
-    return address.is_global and not (
+    return (address.is_global and not (
         address.is_multicast or address.is_reserved or address.is_loopback or address.is_link_local
         or address.is_unspecified
-    ) or _is_gateway(address)  # fmt: skip
+    )) or _is_gateway(address)  # fmt: skip
 
 
 def _is_gateway(address: _Address) -> bool:

@@ -23,6 +23,7 @@ Security = Literal["starttls", "tls", "none"]
 
 _FAREWELL_S = 1.0
 
+
 @dataclass(frozen=True, slots=True)
 class Door:
     """The mail server. `password_file` is read at each message: it may change."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -27,12 +26,6 @@ class Resolve(Protocol):
 
 class Refused(Exception):
     """The receiver is where no webhook may be."""
-
-
-async def resolve(host: str, port: int) -> Sequence[str]:
-    """What the system says."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(one[4][0]) for one in found))
 
 
 class Guarded(httpcore.AsyncNetworkBackend):
@@ -65,25 +58,19 @@ class Guarded(httpcore.AsyncNetworkBackend):
         assert failed is not None
         raise failed
 
-    async def connect_unix_socket(
-        self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
-    ) -> httpcore.AsyncNetworkStream:
-        raise Refused(f"no webhook is at {path}")
-
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
 class Webhooks:
-    """`authorities` trust receivers' certificates; None: those of the system. `find` resolves names."""
+    """`authorities` is a file of certificates that receivers' are checked by; empty: those of the system. `find`
+    resolves names."""
 
-    def __init__(
-        self, inward: Sequence[Network], timeout_s: float, authorities: ssl.SSLContext | None = None,
-        find: Resolve = resolve,
-    ) -> None:  # fmt: skip
+    def __init__(self, inward: Sequence[Network], timeout_s: float, *, find: Resolve, authorities: str = "") -> None:
         self._inward = inward
         self._timeout_s = timeout_s
-        self._tls = authorities
+        self._authorities = authorities or None
+        self._tls: ssl.SSLContext | None = None
         self._find = find
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Outcome:
@@ -107,8 +94,8 @@ class Webhooks:
         parts = urlsplit(url)
         network = Guarded(self._inward, plain=parts.scheme == "http", find=self._find)
         if self._tls is None and parts.scheme == "https":
-            self._tls = await asyncio.to_thread(ssl.create_default_context)
-        named = {
+            self._tls = await asyncio.to_thread(ssl.create_default_context, cafile=self._authorities)
+        named: dict[bytes | str, bytes | str] = {
             "content-type": "application/json", "user-agent": f"shoal/{__version__}", "host": parts.netloc,
             "connection": "close", **headers,
         }  # fmt: skip

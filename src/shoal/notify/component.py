@@ -1,0 +1,9 @@
+"""The declaration of this component."""
+
+from shoal.extension import Component
+
+NOTIFY = Component(
+    extension="shoal.notify.live.extension:Notify",
+    commands={"notify": "shoal.notify.commands.notify"},
+    client={"notify": "shoal.notify.methods:Notify"},
+)
