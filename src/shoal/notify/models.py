@@ -15,7 +15,7 @@ NAME_PATTERN = re.compile(NAME[1:-1])
 
 
 class SubscriptionRequest(BaseModel):
-    """A subscription to make. `quiet` is such as 22:00-07:00 in the zone; `digest` a duration, or a time of each day."""
+    """A subscription to make. `quiet` is such as 22:00-07:00 in the zone; `digest` a duration or a time of the day."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -23,9 +23,7 @@ class SubscriptionRequest(BaseModel):
     kind: Kind
     address: str = Field(min_length=1, max_length=2000, description="a mail address, or a URL")
     topics: tuple[Topic, ...] = Field(min_length=1, max_length=16)
-    jobs: str = Field(
-        "*", min_length=1, max_length=128, description="only of jobs of such names: * and ? as in a shell"
-    )
+    jobs: str = Field("*", min_length=1, max_length=128, description="only of jobs of such names, with * and ?")
     waits: Duration | None = Field(None, description="how long a job must wait for `waits` to be told")
     zone: str = Field("UTC", max_length=64, description="the time zone of quiet hours and of a daily digest")
     quiet: str | None = Field(None, max_length=16, description="nothing is sent then: 22:00-07:00")

@@ -48,7 +48,7 @@ ABOUT: Mapping[Topic, str] = {
     Topic.TIME_LIMIT: "a job was asked to end, for its `max_runtime` or its deadline is over",
     Topic.WAITS: "a job waits longer than `waits`",
     Topic.LATE: "a job waits longer than its first forecast promised",
-    Topic.SERVICE: "a service misses what is wanted of it: it is degraded, failed or out of its objective, or well again",
+    Topic.SERVICE: "a service is degraded, failed or out of its objective, or well again",
     Topic.BUDGET: "80 % of a budget are used, and all of it",
     Topic.NODE: "a node is gone, or took a job with it",
 }

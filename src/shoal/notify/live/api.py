@@ -66,7 +66,7 @@ def router_of() -> APIRouter:
 
     @router.post(
         "/v1/notify/subscriptions", summary="Subscribe to news", status_code=201, response_class=Response,
-        responses={**shows(NewSubscriptionView, 201, "made; the secret is shown once"), **fails(403, 404, 409, 422, 503)},
+        responses={**shows(NewSubscriptionView, 201, "the secret is shown once"), **fails(403, 404, 409, 422, 503)},
     )  # fmt: skip
     async def add(notify: Notify, who: Who, asked: SubscriptionRequest, tenant: TenantQuery = None) -> Response:
         owner = _owner(who, tenant, everyone=asked.everyone)
@@ -139,7 +139,8 @@ def router_of() -> APIRouter:
 
     @router.post(
         "/v1/notify/deliveries/{delivery_id}/retry", summary="Send again what was given up, or at once what waits",
-        response_class=Response, responses={**shows(DeliveryView, 200, "it waits again"), **fails(403, 404, 409, 422, 503)},
+        response_class=Response,
+        responses={**shows(DeliveryView, 200, "it waits again"), **fails(403, 404, 409, 422, 503)},
     )  # fmt: skip
     async def retry(notify: Notify, who: Who, delivery_id: DeliveryId) -> Response:
         await _delivery(notify, who, delivery_id)

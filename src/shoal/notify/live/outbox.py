@@ -262,9 +262,9 @@ def _made(ids: Sequence[str], channel: str, owner: str, now: float) -> dict[str,
 def _row(entry: Entry) -> dict[str, Any]:
     one = entry.news
     return {
-        "id": entry.id, "channel": entry.channel, "owner": entry.owner, "tenant": one.tenant, "topic": one.topic.value, "at": one.at,
-        "about": one.about, "title": one.title, "job_id": one.job_id, "facts": orjson.dumps(one.facts).decode(),
-        "due_at": entry.due_at, "delivery_id": None,
+        "id": entry.id, "channel": entry.channel, "owner": entry.owner, "tenant": one.tenant,
+        "topic": one.topic.value, "at": one.at, "about": one.about, "title": one.title, "job_id": one.job_id,
+        "facts": orjson.dumps(one.facts).decode(), "due_at": entry.due_at, "delivery_id": None,
     }  # fmt: skip
 
 

@@ -59,9 +59,10 @@ class Reader:
 
     def moved(self, job: LiveJob) -> None:
         record = job.job
-        if record.id not in self.sections and _SECTION in record.manifest and record.owner_id is None:
-            if not record.state.terminal and (section := section_of(record)) is not None:
-                self.sections[record.id] = section
+        if _SECTION not in record.manifest or record.id in self.sections or record.owner_id is not None:
+            return
+        if not record.state.terminal and (section := section_of(record)) is not None:
+            self.sections[record.id] = section
 
     # --- the loop ---
 

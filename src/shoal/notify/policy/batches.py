@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 MOST_OPEN = 4
-"""Deliveries of one channel that are made and not over. A receiver that is away has its news pile up as rows, which cost
-little, and gets them in few messages once it is back."""
+"""Deliveries of one channel that are made and not over. The news of a receiver that is away pile up as rows, which cost
+little, and go to it in few messages once it is back."""
 FLOOD = 20
 """From so many news at once on, they come together."""
 LARGEST = 100

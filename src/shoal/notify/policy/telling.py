@@ -123,7 +123,7 @@ def of_budget(budget: Budget, now: float) -> list[News]:
     return [
         News(
             Topic.BUDGET, budget.tenant, now, f"budget/{budget.what}/{budget.tenant}/{budget.limit:g}/{level}",
-            f"{level} % of the budget for {budget.what} are used: {budget.used:.2f} of {budget.limit:.2f} {budget.unit}",
+            f"{level} % of the budget for {budget.what} are used: {budget.used:.2f} of {budget.limit:.2f}",
             facts={"used": budget.used, "limit": budget.limit, "unit": budget.unit, "what": budget.what},
         )
         for level in BUDGET_LEVELS if part * 100 >= level

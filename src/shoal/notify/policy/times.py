@@ -1,6 +1,7 @@
 """When news are due: quiet hours and digests by the clock of a place.
 
-Pure functions of Unix seconds. Wall clocks skip and repeat hours; a time that is skipped means the moment of the change.
+Pure functions of Unix seconds. Wall clocks skip and repeat hours: a time that is skipped means the moment
+of the jump.
 """
 
 from __future__ import annotations

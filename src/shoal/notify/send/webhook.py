@@ -38,7 +38,8 @@ class Guarded(httpcore.AsyncNetworkBackend):
         self._network = httpcore.AnyIOBackend()
 
     async def connect_tcp(
-        self, host: str, port: int, timeout: float | None = None, local_address: str | None = None,
+        self, host: str, port: int, timeout: float | None = None,  # noqa: ASYNC109 - as it is called
+        local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:  # fmt: skip
         addresses = await self._find(host, port)
