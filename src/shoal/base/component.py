@@ -38,6 +38,9 @@ class Component:
     options: Names = field(default_factory=_none)
     """Options of `shoal up`: `shoal.base.console.command.SettingOption`s."""
 
+    job_options: Names = field(default_factory=_none)
+    """Options of `shoal submit` and `shoal run`: `shoal.base.console.command.JobOption`s."""
+
     manifests: Names = field(default_factory=_none)
     """Kinds of manifests beside jobs: `shoal.contract.manifest.Kind`s."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shoal.base.console.command import FAILED, JobArgument, TenantOption, command
 from shoal.base.console.panels import JOBS, START
-from shoal.cli import arrays, views
+from shoal.cli import arrays, joboptions, views
 from shoal.cli.context import CliContext
 from shoal.cli.remarks import warnings_of
 from shoal.contract import times
@@ -46,7 +46,7 @@ CauseOption = Annotated[str, typer.Option("--because", help="Why, for the record
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "submit", rich_help_panel=JOBS)(submit)
+    command(app, "submit", more=joboptions.option_types(), rich_help_panel=JOBS)(submit)
     command(app, "wait", rich_help_panel=JOBS)(wait)
     command(app, "jobs", rich_help_panel=START)(jobs)
     command(app, "show", rich_help_panel=JOBS)(show)
@@ -64,20 +64,22 @@ def submit(
         bool, typer.Option("--strict", help="Submit nothing if a job could never start as things are.")
     ] = False, quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print all ids and nothing else: `... | shoal wait -`.")
-    ] = False,
+    ] = False, **installed: Any,
 ) -> None:  # fmt: skip
     """Submit jobs; each is durable once its id is printed. Many are told in one line."""
     paths = given_paths(files, file)
     if key is not None and len(paths) > 1:
         raise Invalid("one key cannot be for several jobs", where="--key", hint="submit them one by one")
-    manifests = [read_manifest(path) for path in paths]
+    added = joboptions.sections(installed)
+    manifests = [joboptions.with_sections(read_manifest(path), added) for path in paths]
+    folders = [path.absolute().parent if added and str(path) != "-" else None for path in paths]
     accepted = []
     with context.client() as client:
         if len(manifests) > 1 or strict:
             _check_all(client, manifests, tenant, strict=strict)
         try:
-            for manifest in manifests:
-                job = client.submit(manifest, tenant=tenant, idempotency_key=key)
+            for manifest, folder in zip(manifests, folders, strict=True):
+                job = client.submit(manifest, tenant=tenant, idempotency_key=key, base=folder)
                 accepted.append(job)
                 if not context.json and (quiet or len(manifests) <= _LISTED):
                     ref, name = (job.id, job.name) if job.array is None else (job.array.id, arrays.title(job.array))
@@ -103,14 +105,16 @@ def read_manifest(path: Path) -> Path | str:
     return sys.stdin.read() if str(path) == "-" else path
 
 
-def warn(context: CliContext, job: SubmittedView, manifest: Path | str | None = None) -> None:
+def warn(context: CliContext, job: SubmittedView, manifest: Path | str | dict[str, Any] | None = None) -> None:
     """Say why a job that was accepted can never start as things are, or hardly does what its manifest means."""
     told = [warning.text.removeprefix(views.WAITS) for warning in job.warnings]
-    for text in [*told, *(warnings_of(manifest) if manifest is not None else ())]:
+    for text in [*told, *(warnings_of(manifest) if isinstance(manifest, Path | str) else ())]:
         context.note(f"warning: {job.name}: {text}")
 
 
-def _check_all(client: Client, manifests: list[Path | str], tenant: str | None, *, strict: bool) -> None:
+def _check_all(
+    client: Client, manifests: list[Path | str | dict[str, Any]], tenant: str | None, *, strict: bool
+) -> None:
     """Of several files none is submitted if one is wrong, or may never start where that is `strict`. Raises Invalid
     with the problems of all."""
     found: list[Invalid] = []

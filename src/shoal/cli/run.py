@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 from shoal.base import extras
 from shoal.base.console.command import FAILED, INTERRUPTED, TenantOption, command
 from shoal.base.console.panels import START
-from shoal.cli import commandline, stdin, views
+from shoal.cli import commandline, joboptions, stdin, views
 from shoal.cli.commandline import CommandOptions
 from shoal.cli.context import CliContext
 from shoal.cli.jobs import FileOption, KeyOption, given_paths, read_manifest, warn
@@ -74,6 +74,7 @@ def register(app: typer.Typer) -> None:
         rich_help_panel=START,
         short_help="Run a command line or a manifest, and follow its log",
         cls=WithLine,
+        more=joboptions.option_types(),
     )(run)
 
 
@@ -99,6 +100,7 @@ def run(
     ] = False,
     device: Annotated[str | None, typer.Option(help="With --local: which (see `shoal device doctor`).")] = None,
     line: Annotated[list[str] | None, typer.Option(hidden=True, help="The command line.")] = None,
+    **installed: Any,
 ) -> None:
     """Submit a job, or a command line, and follow its log to the end. The exit code is 0 only if it succeeded.
 
@@ -108,6 +110,7 @@ def run(
     device, as with --local. Ctrl-C ends the following, not the job. With --json the log goes to stderr and the job to
     stdout.
     """  # fmt: skip
+    added = joboptions.sections(installed)
     if line and (files or file):
         raise Invalid("there are a manifest and a command line", where="FILE", hint="give one of them")
     if not line:
@@ -119,19 +122,31 @@ def run(
                           hint="`shoal submit` takes several; a command line stands behind `--`")  # fmt: skip
         if str(paths[0]) != "-" and stdin.is_waiting():
             context.note("note: the job of a manifest has no standard input: what was piped here is not read")
-        _follow_to_end(context, lambda _: read_manifest(paths[0]), tenant, key, rank)
+        manifest = joboptions.with_sections(read_manifest(paths[0]), added)
+        folder = paths[0].absolute().parent if added and str(paths[0]) != "-" else None
+        _follow_to_end(context, lambda _: manifest, tenant, key, rank, folder)
         return
     if not local and not device:
         try:
             _follow_to_end(
-                context, lambda client: _job(context, client, line, options, tenant, stdin_too), tenant, key, rank
-            )
+                context,
+                lambda client: joboptions.with_sections(
+                    _job(context, client, line, options, tenant, stdin_too), added
+                ),
+                tenant, key, rank,
+            )  # fmt: skip
             return
         except ShoalError as error:
-            if error.code != "no-server" or context.url or os.environ.get("SHOAL_URL") or options.only_with_a_server:
+            if (
+                error.code != "no-server"
+                or context.url
+                or os.environ.get("SHOAL_URL")
+                or options.only_with_a_server
+                or added
+            ):
                 raise
             context.note(f"{error.what}: `{line[0]}` runs here")
-    if needless := options.only_with_a_server:
+    if needless := [*options.only_with_a_server, *(f"--{one}" for one in added)]:
         raise Invalid(
             f"{' and '.join(needless)} cannot be kept without a server", where=needless[0],
             hint="a limit for a device's memory is --device-memory" if "--memory" in needless else "leave it out",
@@ -169,11 +184,11 @@ def _launcher() -> Any:
 
 def _follow_to_end(
     context: CliContext, manifest: Callable[[Client], Path | str | dict[str, Any]], tenant: str | None,
-    key: str | None, rank: int,
+    key: str | None, rank: int, folder: Path | None = None,
 ) -> None:  # fmt: skip
     with context.client(patience_s=30.0) as client:
         given = manifest(client)
-        job = client.submit(given, tenant=tenant, idempotency_key=key)
+        job = client.submit(given, tenant=tenant, idempotency_key=key, base=folder)
         warn(context, job, None if isinstance(given, dict) else given)
         context.note(f"{job.id}  {job.name} ({job.tenant}){views.by_default(job)}")
         try:

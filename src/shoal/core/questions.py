@@ -9,6 +9,7 @@ what is known already.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from shoal.core.prediction import Estimate
@@ -66,6 +67,42 @@ class NodeOffers(Protocol):
 
     def offered(self, node: Node) -> Node:
         """The node with what is offered on it, such as places for best-effort jobs on its devices."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a tenant may use up, such as `dollars for instances`: `used` of `limit`, in `unit`."""
+
+    tenant: str
+    what: str
+    used: float
+    limit: float
+    unit: str
+
+
+class Budgets(Protocol):
+    """What tenants may use up, and how much of it they have."""
+
+    def budgets(self) -> Iterable[Budget]:
+        """Asked a few times a minute, in a thread: it may read the database."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A service of a tenant misses its objective; `text` says by how much."""
+
+    tenant: str
+    service: str
+    text: str
+
+
+class Objectives(Protocol):
+    """Which services miss their objectives."""
+
+    def missed(self) -> Iterable[Miss]:
+        """Now, or in the last minute. Asked every few seconds."""
         ...
 
 

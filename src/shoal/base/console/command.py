@@ -7,7 +7,7 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -123,6 +123,20 @@ class SettingOption:
     def set_to(self, value: str | Path) -> str:
         """As `--set` takes it. The server may run elsewhere, so a path is absolute."""
         return f"{self.setting}={value.absolute() if isinstance(value, Path) else value}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobOption:
+    """An option of `shoal submit` and `shoal run`, which may be repeated. A component declares it by the option's name;
+    `section` makes of what is given the section `extensions: {EXTENSION: ...}` of the job, or raises Invalid."""
+
+    extension: str
+    text: str
+    section: Callable[[Sequence[str]], Mapping[str, Any]]
+    metavar: str = "VALUE"
+
+    def annotation(self) -> Any:
+        return Annotated[list[str] | None, typer.Option(help=self.text, metavar=self.metavar)]
 
 
 def command(

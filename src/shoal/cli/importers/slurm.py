@@ -40,13 +40,19 @@ _WHY = {
     "output": "the output is kept by Shoal: `shoal logs JOB`",
     "error": "output and errors are kept together by Shoal: `shoal logs JOB`",
     "partition": "Shoal chooses the nodes; a type of accelerator is asked for with --gres=gpu:TYPE:N",
-    "mail-type": "Shoal sends no mail: follow `shoal events`",
-    "mail-user": "Shoal sends no mail: follow `shoal events`",
+    "mail-type": "no --mail-user says who is told",
+    "mail-user": "no --mail-type says of what",
     "qos": "use a manifest's `priority_class` and `priority`",
     "exclusive": "ask for all that a node has",
     "no-requeue": "a job whose node is lost or that is preempted is tried again; see `restart` in the manifest",
     "hold": "submit it, and `shoal suspend` it",
 }
+
+_MAIL = {
+    "BEGIN": ("started",), "END": ("ended",), "FAIL": ("failed",), "REQUEUE": ("requeued",),
+    "TIME_LIMIT": ("time-limit",), "ALL": ("started", "ended", "failed", "requeued"),
+}  # fmt: skip
+"""Types of mail, and the topics of news that they are."""
 
 _VARIABLES = (
     'export SLURM_JOB_ID="$SHOAL_JOB_ID" SLURM_JOBID="$SHOAL_JOB_ID"; '
@@ -156,6 +162,7 @@ class _Importer:
         if (array := self._take("array")) is not None:
             values["array"] = array
         self._dependencies(values)
+        self._mail(values)
         self._resources(values)
         self._nodes(values)
         self._environment(values)
@@ -235,6 +242,26 @@ class _Importer:
                 continue
             after += [{"job": ref, "when": _WHEN[kind]} for ref in refs.split(":")]
         values["after"] = after
+
+    def _mail(self, values: dict[str, Any]) -> None:
+        kinds = [one.upper() for one in self._asked.values.get("mail-type", "").split(",") if one]
+        users = [one for one in self._asked.values.get("mail-user", "").split(",") if one]
+        if kinds == ["NONE"]:
+            self._take("mail-type")
+            self._take("mail-user")
+            return
+        if not kinds or not users:
+            return
+        self._take("mail-type")
+        self._take("mail-user")
+        if away := [one for one in users if "@" not in one]:
+            self._notes.append(f"--mail-user={','.join(away)} is left out: a mail address has a domain")
+        topics = list(dict.fromkeys(topic for one in kinds for topic in _MAIL.get(one, ())))
+        if unknown := [one for one in kinds if one not in _MAIL and one != "ARRAY_TASKS"]:
+            self._notes.append(f"--mail-type={','.join(unknown)} is left out: it has no counterpart")
+        if topics and len(away) < len(users):
+            section = {"to": [one for one in users if "@" in one], "on": topics}
+            values["extensions"] = {"notify": {**section, **({"array_tasks": True} if "ARRAY_TASKS" in kinds else {})}}
 
     def _resources(self, values: dict[str, Any]) -> None:
         nodes, tasks = self._number("nodes"), self._number("ntasks")

@@ -21,6 +21,8 @@ from shoal.core import (
     NO_AFFINITY,
     OWN_PREFIX,
     Affinity,
+    Budget,
+    Budgets,
     Capability,
     Device,
     Invalid,
@@ -206,7 +208,15 @@ class Market(Extension, Renting):
         return page_of(self.ledger, tenant) if self._is_open else None
 
     def answers(self) -> Mapping[type, object]:
-        return {NodesToCome: self}
+        return {Budgets: self, NodesToCome: self}
+
+    def budgets(self) -> Iterable[Budget]:
+        """The caps: what ended at its bill, what runs at the most that it may cost."""
+        if not self._is_open:
+            return ()
+        what = "dollars for instances"
+        found = [(one, (one.spent + one.held) / 1e6) for one in self.ledger.accounts() if one.cap > 0]
+        return [Budget(one.tenant, what, used, one.cap / 1e6, "dollars") for one, used in found]
 
     def obstacles(self, sections: Mapping[str, Any], resources: Resources, ranks: int) -> Sequence[Reason] | None:
         if "market" not in sections:

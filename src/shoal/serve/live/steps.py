@@ -27,7 +27,7 @@ def _state_event(service: ServiceRecord, new: ServiceState, now: float, actor: s
     check_step(service.state, new, service_id=service.id)
     return NewEvent(
         now, ServiceEvent.STATE, actor, cause, service.tenant, old_state=service.state, new_state=new,
-        owner_id=service.id,
+        data={"name": service.name}, owner_id=service.id,
     )  # fmt: skip
 
 
