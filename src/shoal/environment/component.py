@@ -2,4 +2,8 @@
 
 from shoal.extension import Component
 
-ENVIRONMENT = Component(extension="shoal.environment.live.extension:Environments")
+ENVIRONMENT = Component(
+    extension="shoal.environment.live.extension:Environments",
+    commands={"environments": "shoal.environment.commands.environments"},
+    client={"environments": "shoal.environment.methods:Environments"},
+)

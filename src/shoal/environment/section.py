@@ -9,6 +9,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 _LONGEST_PATH = 4096
+_EXTRA = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?$"
 
 
 class Kind(StrEnum):
@@ -16,6 +17,7 @@ class Kind(StrEnum):
 
     VENV = "venv"
     CONDA = "conda"
+    UV = "uv"
 
 
 def _absolute(path: str) -> str:
@@ -30,6 +32,14 @@ def _name_or_prefix(text: str) -> str:
     if text.startswith(("-", ".")):
         raise ValueError(f"{text!r} is no name of a conda environment")
     return text
+
+
+def _relative(path: str) -> str:
+    if path.startswith("/"):
+        raise ValueError(f"{path!r} is not among the job's files")
+    if PurePosixPath(path).name != "uv.lock":
+        raise ValueError(f"{path!r} is no uv.lock")
+    return _plain(path)
 
 
 def _plain(path: str) -> str:
@@ -54,12 +64,21 @@ class EnvironmentJob(BaseModel):
         None, description="a conda environment there: its name, or its absolute path"
     )
 
+    uv: Annotated[_Word, AfterValidator(_relative)] | None = Field(
+        None, description="the `uv.lock` among the job's files, beside which its `pyproject.toml` is"
+    )
+    extras: tuple[Annotated[str, StringConstraints(pattern=_EXTRA)], ...] = Field(
+        (), max_length=64, description="of the project that the lock file is for: its extras that are wanted"
+    )
+
     @model_validator(mode="after")
     def _one(self) -> Self:
         given = [one.value for one in Kind if getattr(self, one.value) is not None]
         if len(given) != 1:
             named = " and ".join(given) or "nothing"
             raise ValueError(f"one of {', '.join(Kind)} says where the software is, and here is {named}")
+        if self.extras and self.uv is None:
+            raise ValueError("only a lock file has extras")
         return self
 
     @property

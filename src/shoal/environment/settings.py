@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
+from shoal.contract.manifest.quantities import read_size, write_size
 from shoal.extension import Section
+
+
+Bytes = Annotated[int, BeforeValidator(read_size), PlainSerializer(write_size, return_type=str, when_used="json")]
 
 
 def _absolute(path: str) -> str:
@@ -27,3 +31,8 @@ class EnvironmentSection(Section):
     shown: list[Annotated[str, AfterValidator(_absolute)]] = Field(
         [], description="folders with environments that jobs see, read-only, also in the sandbox bubblewrap"
     )
+    size: Bytes = Field(100 << 30, description="bytes that what is made for one tenant may take, such as 100GiB")
+    files: int = Field(4_000_000, ge=1000, description="files that it may have")
+    index: str = Field("", description="the package index that uv uses, in the place of PyPI")
+    find_links: str = Field("", description="a folder or page with wheels, in which uv looks as well")
+    offline: bool = Field(False, description="uv downloads nothing: what is not in the tenant's cache is missing")

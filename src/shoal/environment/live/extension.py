@@ -1,46 +1,169 @@
-"""Jobs that name their software: the way into it is put before their commands."""
+"""Jobs that name their software: it is made once for their tenant, and the way into it is put before their commands."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+import structlog
 from pydantic import BaseModel
 
+from shoal.base import trees
+from shoal.base.loops import BackgroundLoop, RunningLoop
+from shoal.contract.events import EventKinds
 from shoal.contract.gangs import RUN, parse_gang_name
-from shoal.core import Capability, Sandbox
-from shoal.engine import Gang, Mount
+from shoal.contract.pages import Column, Figure, Page, Table, Unit, Value
+from shoal.contract.records import NewEvent
+from shoal.core import Capability, Conflict, Fault, Sandbox
+from shoal.engine import MOUNTS_CAPABILITY, Gang, LaunchFailed, Limits, Mount
 from shoal.environment.activate import in_conda, in_venv
-from shoal.environment.section import EnvironmentJob
+from shoal.environment.keeping import to_remove
+from shoal.environment.live.api import Keeping, router_of
+from shoal.environment.live.builder import Builder, Order, Show, Size
+from shoal.environment.live.events import EnvironmentEvent
+from shoal.environment.live.tables import TABLES, Made, Pin, Repository
+from shoal.environment.locked import read_locked
+from shoal.environment.places import Place, folder_of
+from shoal.environment.section import EnvironmentJob, Kind
 from shoal.environment.settings import EnvironmentSection
 from shoal.extension import Extension, LiveJob, Section, Server
+from shoal.store import Tables
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+log = structlog.get_logger("shoal.environment")
+
+_TIDY_S = 5.0
+_OURS = ("UV_", "PIP_", "SSL_CERT_", "GIT_")
+_PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy", "netrc"})
+"""Variables of a job that what makes its environment is given: where to look, and the keys to it."""
 
 
-class Environments(Extension):
+class Environments(Extension, Keeping):
     """Runs a job's command in the environment that its manifest names."""
 
     name: ClassVar[str] = "environment"
     settings: ClassVar[type[Section]] = EnvironmentSection
     manifest: ClassVar[type[BaseModel] | None] = EnvironmentJob
+    tables: ClassVar[Tables | None] = TABLES
+    events: ClassVar[type[EventKinds] | None] = EnvironmentEvent
+    paths: ClassVar[Sequence[str]] = ("/v1/environments",)
 
     def __init__(self, server: Server, settings: EnvironmentSection) -> None:
         self._server = server
         self._settings = settings
+        self._home = server.home / self.name
+        self._builder = Builder(server.engine, server.home / f"{self.name}-files")
+        self.repository = Repository(server.store)
+        self._over: set[str] = set()
 
     @classmethod
     def off(cls) -> Sequence[Capability]:
         lost = "jobs that name a virtual environment, a lock file or an image are refused"
         return (Capability("environment", False, "environment.enabled is false", lost),)
 
+    # --- life ---
+
+    async def open(self) -> None:
+        self.repository.open()
+        self._over = {one for one in self.repository.pins if self._server.job(one) is None}
+
+    def loops(self) -> Sequence[BackgroundLoop]:
+        return (RunningLoop("pins", self._tidy),)
+
+    async def _tidy(self) -> None:
+        while True:
+            over, self._over = self._over, set()
+            await self.repository.unpin(over)
+            await asyncio.sleep(_TIDY_S)
+
+    def moved(self, job: LiveJob) -> None:
+        if job.job.state.terminal and job.job.id in self.repository.pins:
+            self._over.add(job.job.id)
+
     # --- act ---
+
+    async def stage(self, job: LiveJob, show: Show) -> None:
+        asked = asked_by(job)
+        if asked is None or asked.kind is not Kind.UV:
+            return
+        if not any(one.name == MOUNTS_CAPABILITY and one.available for one in self._server.engine.capabilities()):
+            raise LaunchFailed(
+                f"the engine {self._server.engine.name} makes no environments", fault=Fault.USER,
+                where=f"environment.{asked.kind}", hint="name one that its machines have, by venv or conda",
+            )  # fmt: skip
+        order = await self._order(job, asked)
+        pin = Pin(order.place.folder.name, order.place.kind, order.place.key)
+        lock = self._builder.lock(order.place)
+        if lock.locked():
+            show(f"waits for {pin.kind} {pin.key[:12]}, which another job has made")
+        async with lock:
+            if pin.id not in self.repository.made:
+                await self._make_room(pin.folder)
+                begun = time.monotonic()
+                size = await self._builder.make(job, order, show)
+                log.info("made an environment", what=pin.id, bytes=size.bytes, seconds=time.monotonic() - begun)
+                await self.repository.keep(self._made(job, asked, pin, size))
+            if self.repository.pins.get(job.job.id) != pin:
+                await self._pin(job, pin)
+
+    async def _order(self, job: LiveJob, asked: EnvironmentJob) -> Order:
+        sandbox = self._server.sandbox(job.job.tenant)
+        folder = folder_of(self._home, job.job.tenant, sandbox)
+        env = _env_of(job.manifest.env)
+        assert asked.uv is not None
+        if job.manifest.bundle is None:
+            raise LaunchFailed(
+                "the job has no files, and so no lock file", fault=Fault.USER, where="environment.uv",
+                hint="files: [pyproject.toml, uv.lock]",
+            )  # fmt: skip
+        options = tuple(word for extra in asked.extras for word in ("--extra", extra))
+        bundle = self._server.home / "bundles" / job.manifest.bundle.removeprefix("sha256:")
+        chosen = tuple(f"{name}={value}" for name, value in sorted(env.items()) if name.startswith("UV_"))
+        locked = await asyncio.to_thread(read_locked, bundle, asked.uv, (*options, *chosen))
+        place = Place(folder, asked.kind.value, locked.key)
+        told = {"key": locked.key, "options": options, "limit_bytes": self._settings.size, "env": self._uv_env(env)}
+        return Order(place, told, locked.files, env, _env_of(self._server.secrets(job)), sandbox, self._limits())
+
+    def _uv_env(self, env: Mapping[str, str]) -> dict[str, str]:
+        """What the settings say, where the job does not."""
+        given = {"UV_DEFAULT_INDEX": self._settings.index, "UV_FIND_LINKS": self._settings.find_links}
+        found = {name: value for name, value in given.items() if value and name not in env}
+        return {**found, "UV_OFFLINE": "1"} if self._settings.offline else found
+
+    def _limits(self) -> Limits:
+        """Of the tenant's whole folder."""
+        return Limits(
+            processes=4096, open_files=65_536, log_bytes=8 << 20, disk_bytes=self._settings.size,
+            unpacked_bytes=64 << 20, files=self._settings.files,
+        )  # fmt: skip
+
+    def _made(self, job: LiveJob, asked: EnvironmentJob, pin: Pin, size: Size) -> Made:
+        now = self._server.clock.now()
+        source = getattr(asked, pin.kind)
+        return Made(job.job.tenant, pin.folder, pin.kind, pin.key, source, size.bytes, size.files, now, now)
+
+    async def _pin(self, job: LiveJob, pin: Pin) -> None:
+        now = self._server.clock.now()
+        event = NewEvent(
+            now, EnvironmentEvent.READY, self.name, f"{pin.kind} {pin.key[:12]} is there", job.job.tenant, job.job.id,
+            job.job.attempt, data={"kind": pin.kind, "key": pin.key},
+        )  # fmt: skip
+        await self.repository.pin(job.job.id, pin, now, event)
 
     def prepare(self, job: LiveJob, gang: Gang) -> Gang:
         asked = asked_by(job)
         named = parse_gang_name(gang.name)
         if asked is None or named is None or named.phase != RUN:
             return gang
+        if asked.kind is Kind.UV:
+            return self._in_made(job, gang)
         hidden = self._server.sandbox(job.job.tenant) is Sandbox.BUBBLEWRAP
         hint = ". The sandbox bubblewrap shows what the setting environment.shown names" if hidden else ""
         if asked.venv is not None:
@@ -51,6 +174,16 @@ class Environments(Extension):
         shown = tuple(Mount(one, one) for one in self._shown()) if hidden else ()
         return replace(gang, argv=argv, mounts=(*gang.mounts, *shown))
 
+    def _in_made(self, job: LiveJob, gang: Gang) -> Gang:
+        pin = self.repository.pins.get(job.job.id)
+        if pin is None:
+            raise LaunchFailed("its environment was not made", fault=Fault.PLATFORM, where=gang.name)
+        place = Place(self._home / pin.folder, pin.kind, pin.key)
+        apart = self._server.sandbox(job.job.tenant) is not Sandbox.NONE
+        shown = (Mount(place.folder, place.folder),) if apart else ()
+        argv = in_venv(str(place.path / "venv"), gang.argv)
+        return replace(gang, argv=argv, mounts=(*gang.mounts, *shown))
+
     def _shown(self) -> list[Path]:
         """Folders that the settings name, of those that are there: no part of them comes from a manifest."""
         found = [Path(one).resolve() for one in self._settings.shown]
@@ -59,6 +192,62 @@ class Environments(Extension):
     def mount_roots(self) -> Sequence[Path]:
         return [one.parent for one in self._shown()]
 
+    # --- keeping ---
+
+    async def _make_room(self, folder: str) -> None:
+        kept = [one for one in self.repository.made.values() if one.folder == folder]
+        await self._remove(to_remove(kept, self.repository.used(), self._settings.size), "environment", "for room")
+
+    async def remove(self, made: Iterable[Made], actor: str) -> list[str]:
+        used = self.repository.used()
+        ids = []
+        for one in made:
+            if one.id in used:
+                raise Conflict(
+                    f"{one.kind} {one.key} is what a job runs with", where=one.key, hint="wait until the job is over"
+                )
+            ids.append(one.id)
+        await self._remove(ids, actor, "asked for")
+        return ids
+
+    async def _remove(self, ids: Sequence[str], actor: str, why: str) -> None:
+        for one in ids:
+            made = self.repository.made.get(one)
+            if made is None:
+                continue
+            place = Place(self._home / made.folder, made.kind, made.key)
+            async with self._builder.lock(place):
+                now = self._server.clock.now()
+                event = NewEvent(
+                    now, EnvironmentEvent.REMOVED, actor, f"{made.kind} {made.key[:12]} was removed: {why}", made.tenant,
+                    data={"kind": made.kind, "key": made.key},
+                )  # fmt: skip
+                await self.repository.drop(one, event)
+                await asyncio.to_thread(_remove_files, place)
+
+    # --- shown ---
+
+    def capabilities(self) -> Sequence[Capability]:
+        total = sum(one.bytes for one in self.repository.made.values())
+        return (Capability("environment", True, f"{len(self.repository.made)} made, {total / 2**20:.0f} MiB"),)
+
+    def page(self, tenant: str | None) -> Page | None:
+        made = self.repository.of(tenant)
+        figures = [
+            Figure(name="environments", value=len(made)),
+            Figure(name="held", value=sum(one.bytes for one in made), unit=Unit.BYTES),
+        ]
+        rows: list[list[Value]] = [[one.tenant, one.kind, one.key[:12], one.bytes, one.used_at] for one in made]
+        columns = [
+            Column(name="tenant"), Column(name="kind"), Column(name="key"), Column(name="size", unit=Unit.BYTES),
+            Column(name="last used", unit=Unit.TIME),
+        ]  # fmt: skip
+        table = Table(title="Made for jobs", columns=columns, rows=rows, empty="nothing was made yet")
+        return Page(title="Environments", figures=figures, parts=[table])
+
+    def routers(self) -> Sequence[APIRouter]:
+        return (router_of(),)
+
 
 def asked_by(job: LiveJob) -> EnvironmentJob | None:
     """The job's section, which was checked when it came; most jobs' manifests are not read for this."""
@@ -66,3 +255,25 @@ def asked_by(job: LiveJob) -> EnvironmentJob | None:
         return None
     given = job.manifest.extensions.get(Environments.name)
     return None if given is None else EnvironmentJob.model_validate(given)
+
+
+def _env_of(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if name.startswith(_OURS) or name.lower() in _PROXIES}
+
+
+def _remove_files(place: Place) -> None:
+    """Whatever its tenant has put on the way there: no link is followed. Blocks."""
+    try:
+        folder = os.open(place.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            above = trees.open_beneath(folder, place.kind)
+        finally:
+            os.close(folder)
+    except OSError as problem:
+        log.warning("an environment could not be removed", place=str(place.path), error=str(problem))
+        return
+    try:
+        if left := trees.remove(f"/proc/self/fd/{above}/{place.key}"):
+            log.warning("an environment could not be removed", place=str(place.path), error=left)
+    finally:
+        os.close(above)
