@@ -1,12 +1,17 @@
-"""The command line that enters an environment of the machine and becomes the job's command. Pure.
+"""The command line that enters an environment and becomes the job's command. Pure.
 
-Each is a fixed script for `/bin/sh`, with everything that a manifest says as its arguments: it runs with the job's
-rights, in the job's sandbox, and the process that the engine started stays the job's own.
+Of what is on the machine it is a fixed script for `/bin/sh`, with everything that a manifest says as its arguments: it
+runs with the job's rights, in the job's sandbox, and the process that the engine started stays the job's own.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+
+from shoal.engine import Mount
 
 _SHELL = ("/bin/sh", "-c")
 
@@ -60,3 +65,17 @@ def in_venv(path: str, argv: Sequence[str], *, hint: str = "") -> tuple[str, ...
 def in_conda(name: str, roots: Sequence[str], argv: Sequence[str], *, hint: str = "") -> tuple[str, ...]:
     """Run in the environment of this name below one of the installations `roots`, or in the one with this path."""
     return (*_SHELL, _ENTER_CONDA, "sh", name, hint, *(roots or ("/",)), "--", *argv)
+
+
+def in_image(
+    place: Path, argv: Sequence[str], *, mounts: Sequence[Mount] = (), paths: Sequence[str] = (),
+    workdir: str | None = None, given: Sequence[str] = (),
+) -> tuple[str, ...]:  # fmt: skip
+    """Run in the image that was unpacked at this place. `mounts` are those of the gang, `paths` what the manifest wants
+    to see of the machine, `given` the names of the variables that it sets."""
+    told = {
+        "place": str(place), "paths": list(paths), "workdir": workdir, "given": sorted(given),
+        "mounts": [(str(one.target), str(one.target), one.read_only) for one in mounts],
+    }  # fmt: skip
+    inside = str(Path(__file__).with_name("inside.py"))
+    return (str(Path(sys.executable).resolve()), "-I", "-S", inside, json.dumps(told), *argv)

@@ -8,6 +8,8 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from shoal.environment.reference import read_image
+
 _LONGEST_PATH = 4096
 _EXTRA = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?$"
 
@@ -18,6 +20,12 @@ class Kind(StrEnum):
     VENV = "venv"
     CONDA = "conda"
     UV = "uv"
+    IMAGE = "image"
+
+    @property
+    def made(self) -> bool:
+        """Whether it is made for a tenant, and kept."""
+        return self in (Kind.UV, Kind.IMAGE)
 
 
 def _absolute(path: str) -> str:
@@ -31,6 +39,11 @@ def _name_or_prefix(text: str) -> str:
         return _absolute(text)
     if text.startswith(("-", ".")):
         raise ValueError(f"{text!r} is no name of a conda environment")
+    return text
+
+
+def _image(text: str) -> str:
+    read_image(text)
     return text
 
 
@@ -71,6 +84,16 @@ class EnvironmentJob(BaseModel):
         (), max_length=64, description="of the project that the lock file is for: its extras that are wanted"
     )
 
+    image: Annotated[_Word, AfterValidator(_image)] | None = Field(
+        None, description="oci:DIR, docker-archive:FILE or REGISTRY/NAME[:TAG], with or without @sha256:DIGEST"
+    )
+    mounts: tuple[Annotated[_Word, AfterValidator(_absolute)], ...] = Field(
+        (), max_length=64, description="paths of the machine that are seen in the image, with the job's own rights"
+    )
+    workdir: Annotated[_Word, AfterValidator(_absolute)] | None = Field(
+        None, description="where the command starts in the image; left out: the run directory"
+    )
+
     @model_validator(mode="after")
     def _one(self) -> Self:
         given = [one.value for one in Kind if getattr(self, one.value) is not None]
@@ -79,6 +102,8 @@ class EnvironmentJob(BaseModel):
             raise ValueError(f"one of {', '.join(Kind)} says where the software is, and here is {named}")
         if self.extras and self.uv is None:
             raise ValueError("only a lock file has extras")
+        if (self.mounts or self.workdir) and self.image is None:
+            raise ValueError("only an image has mounts and a workdir")
         return self
 
     @property

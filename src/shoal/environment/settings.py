@@ -7,11 +7,14 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
-from shoal.contract.manifest.quantities import read_size, write_size
+from shoal.contract.manifest.quantities import read_duration, read_size, write_duration, write_size
 from shoal.extension import Section
 
-
 Bytes = Annotated[int, BeforeValidator(read_size), PlainSerializer(write_size, return_type=str, when_used="json")]
+
+Period = Annotated[
+    float, BeforeValidator(read_duration), PlainSerializer(write_duration, return_type=str, when_used="json")
+]
 
 
 def _absolute(path: str) -> str:
@@ -36,3 +39,10 @@ class EnvironmentSection(Section):
     index: str = Field("", description="the package index that uv uses, in the place of PyPI")
     find_links: str = Field("", description="a folder or page with wheels, in which uv looks as well")
     offline: bool = Field(False, description="uv downloads nothing: what is not in the tenant's cache is missing")
+    insecure_registries: list[str] = Field(
+        [], description="registries that images are copied from without TLS, such as localhost:5000"
+    )
+    recheck: Period = Field(
+        300.0, description="for how long a tag of a registry is taken to mean the same image as before"
+    )
+    timeout: Period = Field(3600.0, description="how long the copy of an image may take")

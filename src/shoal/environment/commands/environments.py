@@ -21,7 +21,7 @@ def environments(
     context: CommandContext,
     remove: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="Remove this one, which no job may run with; a beginning of its key is enough."),
+        typer.Option(metavar="KEY", help="Remove this one: its key, or a beginning. No job may run with it."),
     ] = None,
     tenant: TenantOption = None,
 ) -> None:

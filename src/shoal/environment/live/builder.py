@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import sys
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from shoal.base.files import write_whole
-from shoal.contract.gangs import gang_name
+from shoal.contract.gangs import gang_name, parse_gang_name
 from shoal.core import Fault, Sandbox
-from shoal.engine import Engine, Gang, GangStatus, LaunchFailed, Limits, RankSpec
+from shoal.engine import Engine, Gang, GangStatus, LaunchFailed, Limits, Mount, RankSpec
 from shoal.environment.places import Place
 from shoal.extension import LiveJob
 
@@ -28,12 +29,13 @@ _LEAST_BYTES = 2 << 30
 _AGAIN = 75
 _SAID_BYTES = 1 << 16
 _MOST_SAID = 1500
+_KEY = re.compile(r"[0-9a-f]{32,64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be made where, by which rights. `told` is what the builder is told, `files` what it finds in `builds/KEY`
-    of the tenant's folder."""
+    """What is to be made where, by which rights. `told` is what the builder is told, `files` what it finds in
+    `builds/KEY` of the tenant's folder. The key of an image is found while it is made, unless its digest is known."""
 
     place: Place
     told: Mapping[str, Any]
@@ -42,10 +44,14 @@ class Order:
     secrets: Mapping[str, str]
     sandbox: Sandbox
     limits: Limits
+    mounts: tuple[Mount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class Found:
+    """What was made, or was there already: then its size is 0."""
+
+    key: str
     bytes: int
     files: int
 
@@ -59,20 +65,25 @@ class Show(Protocol):
 class Builder:
     """One at a time for each place; who comes second finds it made, or tries again."""
 
-    def __init__(self, engine: Engine, scratch: Path) -> None:
+    def __init__(self, engine: Engine, scratch: Path, job: Callable[[str], LiveJob | None]) -> None:
         self._engine = engine
+        self._job = job
         self._scratch = scratch
-        self._locks: dict[Path, asyncio.Lock] = {}
+        self._locks: dict[tuple[Path, str], asyncio.Lock] = {}
+        self._mine: set[str] = set()
 
     def lock(self, place: Place) -> asyncio.Lock:
-        """To be held from the look whether it is there until it is written down."""
-        return self._locks.setdefault(place.path, asyncio.Lock())
+        """To be held from the look whether it is there until it is written down. A tenant's images are made one after
+        the other: two names may turn out to mean the same."""
+        key = "" if place.kind == "image" else place.key
+        return self._locks.setdefault((place.folder / place.kind, key), asyncio.Lock())
 
-    async def make(self, job: LiveJob, order: Order, show: Show) -> Size:
+    async def make(self, job: LiveJob, order: Order, show: Show) -> Found:
         """Raises LaunchFailed."""
         name = gang_name(job.job.id, job.job.attempt, PHASE)
         files = await asyncio.to_thread(self._pack, order) if order.files else None
-        status = None
+        await self._others(job, name, show)
+        self._mine.add(name)
         try:
             status = await self._engine.launch(_gang(job, order, name, files))
             status = await self._ended(name, status, order, show)
@@ -83,16 +94,38 @@ class Builder:
                 await self._engine.forget(name)
             raise
         finally:
+            self._mine.discard(name)
             if files is not None:
                 files.unlink(missing_ok=True)
         await self._engine.forget(name)
         return _read_end(status, said, order)
 
+    async def _others(self, job: LiveJob, name: str, show: Show) -> None:
+        """Until nothing runs that a server before this one had begun to make for the same tenant, and whose job has not
+        come back to it yet."""
+        while True:
+            begun = [
+                one for one, status in (await self._engine.gangs()).items()
+                if one != name and one not in self._mine and not status.ended and self._for_tenant(one, job.job.tenant)
+            ]  # fmt: skip
+            if not begun:
+                return
+            show(f"waits for {begun[0]}, which was begun before the server was started")
+            await asyncio.sleep(_LOOK_S)
+
+    def _for_tenant(self, name: str, tenant: str) -> bool:
+        parsed = parse_gang_name(name)
+        if parsed is None or parsed.phase != PHASE:
+            return False
+        other = self._job(parsed.job_id)
+        return other is not None and other.job.tenant == tenant
+
     async def _ended(self, name: str, status: GangStatus, order: Order, show: Show) -> GangStatus:
         while not status.ended:
             said = (await self._engine.read(name, 0, "log", -1024)).data.decode(errors="replace").strip()
             last = said.rpartition("\n")[2][:160]
-            show(f"makes {order.place.kind} {order.place.key[:12]}" + (f": {last}" if last.isprintable() else ""))
+            what = f"makes {order.place.kind} {order.place.key[:12]}".rstrip()
+            show(f"{what}: {last}" if last and last.isprintable() else what)
             await asyncio.sleep(_LOOK_S)
             found = await self._engine.status(name)
             if found is None:
@@ -133,11 +166,12 @@ def _gang(job: LiveJob, order: Order, name: str, files: Path | None) -> Gang:
         tenant=job.job.tenant,
         sandbox=order.sandbox,
         network=job.manifest.network,
+        mounts=order.mounts,
     )
 
 
-def _read_end(status: GangStatus, said: str, order: Order) -> Size:
-    """How large it is. Raises LaunchFailed where it was not made."""
+def _read_end(status: GangStatus, said: str, order: Order) -> Found:
+    """What the builder says. Raises LaunchFailed where it was not made."""
     where = f"environment.{order.place.kind}"
     if status.fault is not None and status.reason is not None:
         raise LaunchFailed(status.reason.text, fault=status.fault, where=where)
@@ -147,7 +181,7 @@ def _read_end(status: GangStatus, said: str, order: Order) -> Size:
     if end is None or end.lost:
         raise LaunchFailed("what made it was lost", fault=Fault.INFRASTRUCTURE, where=where)
     if end.limit:
-        hint = "`shoal environments` shows what there is; --remove makes room"
+        hint = "`shoal environments --remove` makes room; the settings environment.size and environment.files limit it"
         raise LaunchFailed(f"it was not made: {end.detail}", fault=Fault.USER, where=where, hint=hint)
     if end.oom:
         raise LaunchFailed("making it needs more memory than the job has", fault=Fault.USER, where=where)
@@ -159,8 +193,16 @@ def _read_end(status: GangStatus, said: str, order: Order) -> Size:
     # The tenant's own processes wrote this: it counts against nobody else.
     with suppress(ValueError, TypeError, KeyError):
         told = json.loads(last)
-        return Size(_count(told["bytes"]), _count(told["files"]))
+        return Found(_key(told["key"], order), _count(told["bytes"]), _count(told["files"]))
     raise LaunchFailed("what made it did not say how large it is", fault=Fault.USER, where=where)
+
+
+def _key(told: Any, order: Order) -> str:
+    """Hexadecimal digits only: it becomes a part of a path. What was to be made is what was made."""
+    key = str(told)
+    if not _KEY.fullmatch(key) or order.place.key not in ("", key):
+        raise ValueError(key)
+    return key
 
 
 def _count(value: Any) -> int:

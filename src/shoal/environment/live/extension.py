@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -20,16 +20,17 @@ from shoal.contract.gangs import RUN, parse_gang_name
 from shoal.contract.pages import Column, Figure, Page, Table, Unit, Value
 from shoal.contract.records import NewEvent
 from shoal.core import Capability, Conflict, Fault, Sandbox
-from shoal.engine import MOUNTS_CAPABILITY, Gang, LaunchFailed, Limits, Mount
-from shoal.environment.activate import in_conda, in_venv
+from shoal.engine import MOUNTS_CAPABILITY, Gang, LaunchFailed, Mount
+from shoal.environment.activate import in_conda, in_image, in_venv
 from shoal.environment.keeping import to_remove
+from shoal.environment.live import orders
 from shoal.environment.live.api import Keeping, router_of
-from shoal.environment.live.builder import Builder, Order, Show, Size
+from shoal.environment.live.builder import Builder, Order, Show
 from shoal.environment.live.events import EnvironmentEvent
 from shoal.environment.live.tables import TABLES, Made, Pin, Repository
-from shoal.environment.locked import read_locked
 from shoal.environment.places import Place, folder_of
-from shoal.environment.section import EnvironmentJob, Kind
+from shoal.environment.reference import read_image
+from shoal.environment.section import EnvironmentJob
 from shoal.environment.settings import EnvironmentSection
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.store import Tables
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger("shoal.environment")
 
 _TIDY_S = 5.0
-_OURS = ("UV_", "PIP_", "SSL_CERT_", "GIT_")
-_PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy", "netrc"})
-"""Variables of a job that what makes its environment is given: where to look, and the keys to it."""
 
 
 class Environments(Extension, Keeping):
@@ -59,9 +57,10 @@ class Environments(Extension, Keeping):
         self._server = server
         self._settings = settings
         self._home = server.home / self.name
-        self._builder = Builder(server.engine, server.home / f"{self.name}-files")
+        self._builder = Builder(server.engine, server.home / f"{self.name}-files", server.job)
         self.repository = Repository(server.store)
         self._over: set[str] = set()
+        self._tags: dict[tuple[Path, str], tuple[str, float]] = {}
 
     @classmethod
     def off(cls) -> Sequence[Capability]:
@@ -91,63 +90,64 @@ class Environments(Extension, Keeping):
 
     async def stage(self, job: LiveJob, show: Show) -> None:
         asked = asked_by(job)
-        if asked is None or asked.kind is not Kind.UV:
+        if asked is None or not asked.kind.made:
             return
-        if not any(one.name == MOUNTS_CAPABILITY and one.available for one in self._server.engine.capabilities()):
+        if not self._shows_mounts():
             raise LaunchFailed(
                 f"the engine {self._server.engine.name} makes no environments", fault=Fault.USER,
                 where=f"environment.{asked.kind}", hint="name one that its machines have, by venv or conda",
             )  # fmt: skip
         order = await self._order(job, asked)
-        pin = Pin(order.place.folder.name, order.place.kind, order.place.key)
         lock = self._builder.lock(order.place)
         if lock.locked():
-            show(f"waits for {pin.kind} {pin.key[:12]}, which another job has made")
+            show(f"waits for {order.place.kind} {order.place.key[:12]}".rstrip() + ", which is made for another job")
         async with lock:
-            if pin.id not in self.repository.made:
-                await self._make_room(pin.folder)
-                begun = time.monotonic()
-                size = await self._builder.make(job, order, show)
-                log.info("made an environment", what=pin.id, bytes=size.bytes, seconds=time.monotonic() - begun)
-                await self.repository.keep(self._made(job, asked, pin, size))
+            pin = await self._there(job, asked, order, show)
             if self.repository.pins.get(job.job.id) != pin:
                 await self._pin(job, pin)
 
     async def _order(self, job: LiveJob, asked: EnvironmentJob) -> Order:
         sandbox = self._server.sandbox(job.job.tenant)
         folder = folder_of(self._home, job.job.tenant, sandbox)
-        env = _env_of(job.manifest.env)
-        assert asked.uv is not None
-        if job.manifest.bundle is None:
-            raise LaunchFailed(
-                "the job has no files, and so no lock file", fault=Fault.USER, where="environment.uv",
-                hint="files: [pyproject.toml, uv.lock]",
-            )  # fmt: skip
-        options = tuple(word for extra in asked.extras for word in ("--extra", extra))
-        bundle = self._server.home / "bundles" / job.manifest.bundle.removeprefix("sha256:")
-        chosen = tuple(f"{name}={value}" for name, value in sorted(env.items()) if name.startswith("UV_"))
-        locked = await asyncio.to_thread(read_locked, bundle, asked.uv, (*options, *chosen))
-        place = Place(folder, asked.kind.value, locked.key)
-        told = {"key": locked.key, "options": options, "limit_bytes": self._settings.size, "env": self._uv_env(env)}
-        return Order(place, told, locked.files, env, _env_of(self._server.secrets(job)), sandbox, self._limits())
+        secrets = self._server.secrets(job)
+        if asked.image is None:
+            bundles = self._server.home / "bundles"
+            return await asyncio.to_thread(
+                orders.lock_order, job, asked, self._settings, folder, sandbox, secrets, bundles
+            )
+        image = read_image(asked.image)
+        before = self.repository.pins.get(job.job.id)
+        digest = image.digest or (before.key if before is not None and before.kind == asked.kind.value else None)
+        if digest is None and not image.local:
+            key, at = self._tags.get((folder, asked.image), ("", 0.0))
+            digest = key if key and time.monotonic() - at < self._settings.recheck else None
+        known = {one.key for one in self.repository.made.values() if one.folder == folder.name and one.kind == "image"}
+        mounts = self._shown_mounts(sandbox)
+        return orders.image_order(job, image, digest, self._settings, folder, sandbox, secrets, known, mounts)
 
-    def _uv_env(self, env: Mapping[str, str]) -> dict[str, str]:
-        """What the settings say, where the job does not."""
-        given = {"UV_DEFAULT_INDEX": self._settings.index, "UV_FIND_LINKS": self._settings.find_links}
-        found = {name: value for name, value in given.items() if value and name not in env}
-        return {**found, "UV_OFFLINE": "1"} if self._settings.offline else found
+    async def _there(self, job: LiveJob, asked: EnvironmentJob, order: Order, show: Show) -> Pin:
+        """Make it where it is not there."""
+        folder, kind = order.place.folder.name, order.place.kind
+        pin = Pin(folder, kind, order.place.key)
+        if pin.id in self.repository.made:
+            return pin
+        await self._make_room(folder)
+        begun = time.monotonic()
+        found = await self._builder.make(job, order, show)
+        pin = Pin(folder, kind, found.key)
+        if asked.image is not None:
+            self._tags[order.place.folder, asked.image] = found.key, time.monotonic()
+        if pin.id not in self.repository.made:
+            seconds = round(time.monotonic() - begun, 3)
+            log.info("made an environment", what=pin.id, bytes=found.bytes, seconds=seconds)
+            now = self._server.clock.now()
+            source = getattr(asked, kind)
+            made = Made(job.job.tenant, folder, kind, found.key, source, found.bytes, found.files, now, now)
+            await self.repository.keep(made)
+        return pin
 
-    def _limits(self) -> Limits:
-        """Of the tenant's whole folder."""
-        return Limits(
-            processes=4096, open_files=65_536, log_bytes=8 << 20, disk_bytes=self._settings.size,
-            unpacked_bytes=64 << 20, files=self._settings.files,
-        )  # fmt: skip
-
-    def _made(self, job: LiveJob, asked: EnvironmentJob, pin: Pin, size: Size) -> Made:
-        now = self._server.clock.now()
-        source = getattr(asked, pin.kind)
-        return Made(job.job.tenant, pin.folder, pin.kind, pin.key, source, size.bytes, size.files, now, now)
+    def _shows_mounts(self) -> bool:
+        return any(one.name == MOUNTS_CAPABILITY and one.available for one in self._server.engine.capabilities())
 
     async def _pin(self, job: LiveJob, pin: Pin) -> None:
         now = self._server.clock.now()
@@ -162,27 +162,34 @@ class Environments(Extension, Keeping):
         named = parse_gang_name(gang.name)
         if asked is None or named is None or named.phase != RUN:
             return gang
-        if asked.kind is Kind.UV:
-            return self._in_made(job, gang)
-        hidden = self._server.sandbox(job.job.tenant) is Sandbox.BUBBLEWRAP
+        sandbox = self._server.sandbox(job.job.tenant)
+        if asked.kind.made:
+            return self._in_made(job, asked, gang, sandbox)
+        hidden = sandbox is Sandbox.BUBBLEWRAP
         hint = ". The sandbox bubblewrap shows what the setting environment.shown names" if hidden else ""
         if asked.venv is not None:
             argv = in_venv(asked.venv, gang.argv, hint=hint)
         else:
             assert asked.conda is not None
             argv = in_conda(asked.conda, self._settings.conda, gang.argv, hint=hint)
-        shown = tuple(Mount(one, one) for one in self._shown()) if hidden else ()
-        return replace(gang, argv=argv, mounts=(*gang.mounts, *shown))
+        return replace(gang, argv=argv, mounts=(*gang.mounts, *self._shown_mounts(sandbox)))
 
-    def _in_made(self, job: LiveJob, gang: Gang) -> Gang:
+    def _in_made(self, job: LiveJob, asked: EnvironmentJob, gang: Gang, sandbox: Sandbox) -> Gang:
         pin = self.repository.pins.get(job.job.id)
         if pin is None:
             raise LaunchFailed("its environment was not made", fault=Fault.PLATFORM, where=gang.name)
         place = Place(self._home / pin.folder, pin.kind, pin.key)
-        apart = self._server.sandbox(job.job.tenant) is not Sandbox.NONE
-        shown = (Mount(place.folder, place.folder),) if apart else ()
-        argv = in_venv(str(place.path / "venv"), gang.argv)
-        return replace(gang, argv=argv, mounts=(*gang.mounts, *shown))
+        shown = (Mount(place.folder, place.folder),) if sandbox is not Sandbox.NONE else ()
+        if asked.image is None:
+            return replace(gang, argv=in_venv(str(place.path / "venv"), gang.argv), mounts=(*gang.mounts, *shown))
+        argv = in_image(
+            place.path, gang.argv, mounts=gang.mounts, paths=asked.mounts, workdir=asked.workdir,
+            given=(*job.manifest.env, *job.manifest.secrets),
+        )  # fmt: skip
+        return replace(gang, argv=argv, mounts=(*gang.mounts, *shown, *self._shown_mounts(sandbox)))
+
+    def _shown_mounts(self, sandbox: Sandbox) -> tuple[Mount, ...]:
+        return tuple(Mount(one, one) for one in self._shown()) if sandbox is Sandbox.BUBBLEWRAP else ()
 
     def _shown(self) -> list[Path]:
         """Folders that the settings name, of those that are there: no part of them comes from a manifest."""
@@ -218,8 +225,9 @@ class Environments(Extension, Keeping):
             place = Place(self._home / made.folder, made.kind, made.key)
             async with self._builder.lock(place):
                 now = self._server.clock.now()
+                cause = f"{made.kind} {made.key[:12]} was removed: {why}"
                 event = NewEvent(
-                    now, EnvironmentEvent.REMOVED, actor, f"{made.kind} {made.key[:12]} was removed: {why}", made.tenant,
+                    now, EnvironmentEvent.REMOVED, actor, cause, made.tenant,
                     data={"kind": made.kind, "key": made.key},
                 )  # fmt: skip
                 await self.repository.drop(one, event)
@@ -255,10 +263,6 @@ def asked_by(job: LiveJob) -> EnvironmentJob | None:
         return None
     given = job.manifest.extensions.get(Environments.name)
     return None if given is None else EnvironmentJob.model_validate(given)
-
-
-def _env_of(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if name.startswith(_OURS) or name.lower() in _PROXIES}
 
 
 def _remove_files(place: Place) -> None:
