@@ -70,19 +70,13 @@ class CommandOptions:
     env_file: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Lines NAME=VALUE, or NAME for this shell's value.")
     ] = None
-    venv: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Of a command line: the virtual environment that it runs in.")
-    ] = None
-    conda: Annotated[
-        str | None, typer.Option(metavar="NAME|DIR", help="Of a command line: the conda environment that it runs in.")
-    ] = None
 
     @property
     def only_with_a_server(self) -> list[str]:
         """The given options that mean nothing where no server runs the command."""
         given = {
             "--name": self.name, "--accelerators": self.accelerators, "--cpus": self.cpus, "--memory": self.memory,
-            "--max-runtime": self.max_runtime, "--venv": self.venv, "--conda": self.conda,
+            "--max-runtime": self.max_runtime,
         }  # fmt: skip
         return [option for option, value in given.items() if value is not None]
 
@@ -98,15 +92,6 @@ class CommandOptions:
             found |= _read_variables(path, shell)
         for word in self.env or ():
             found |= _variable(word, shell, "--env")
-        return found
-
-    def _software(self) -> dict[str, str]:
-        """Where it is, as a manifest's `environment` says it."""
-        found: dict[str, str] = {}
-        if self.venv is not None:
-            found["venv"] = str(self.venv.absolute())
-        if self.conda is not None:
-            found["conda"] = str(Path(self.conda).absolute()) if "/" in self.conda else self.conda
         return found
 
     def manifest(self, line: Sequence[str], folder: Path, shell: Mapping[str, str], *, reads: bool) -> dict[str, Any]:
@@ -126,8 +111,6 @@ class CommandOptions:
             "priority_class": self.priority_class.value,
             "resources": resources,
         }
-        if software := self._software():
-            made["environment"] = software
         if self.max_runtime is not None:
             made["max_runtime"] = _read(read_duration, self.max_runtime, "--max-runtime", "such as 30m or 2h")
         return made

@@ -50,9 +50,7 @@ def layout(root: str, wanted: Iterable[str]) -> list[str]:
         folder = left.pop()
         entries = sorted(os.scandir(root + folder), key=lambda one: one.name)
         if len(entries) > _MOST_ENTRIES:
-            raise Unusable(
-                f"the image has more than {_MOST_ENTRIES} entries in {folder}, beside the job's own files"
-            )
+            raise Unusable(f"the image has more than {_MOST_ENTRIES} entries in {folder}, beside the job's own files")
         for entry in entries:
             path = f"{folder.rstrip('/')}/{entry.name}"
             if path in places:
@@ -119,7 +117,9 @@ def main() -> int:
     except (Unusable, OSError, ValueError, KeyError) as problem:
         print(f"shoal: the image cannot be entered: {problem}", file=sys.stderr)
         return 126
-    words += ["--cap-drop", "ALL", "--die-with-parent", "--clearenv", "--chdir", told["workdir"] or here]
+    words += [
+        "--remount-ro", "/", "--cap-drop", "ALL", "--die-with-parent", "--clearenv", "--chdir", told["workdir"] or here,
+    ]  # fmt: skip
     for name, value in environment(told, os.environ, own, here).items():
         words += ["--setenv", name, value]
     return follow(words, command)

@@ -286,7 +286,7 @@ class JobManifest(Manifest):
     environment: dict[str, JsonValue] | None = Field(
         default=None,
         max_length=16,
-        description="where its software is: {venv: PATH} or {conda: NAME}; the section `environment` of `extensions`",
+        description="where its software is: {venv: PATH}, {conda: NAME}, {uv: uv.lock} or {image: IMAGE}",
     )
     extensions: Annotated[
         dict[Name, dict[str, JsonValue]],
