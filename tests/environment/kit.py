@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import shutil
+import sys
 import tarfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,6 +20,9 @@ TOOLS = ("skopeo", "umoci", "bwrap")
 needs_images = pytest.mark.skipif(
     not BUSYBOX.exists() or any(shutil.which(one) is None for one in TOOLS),
     reason="needs skopeo, umoci, bubblewrap and busybox-static",
+)
+needs_uv = pytest.mark.skipif(
+    not (Path(sys.executable).parent / "uv").exists() and shutil.which("uv") is None, reason="needs uv"
 )
 WORDS = ("sh", "cat", "ls", "id", "env", "sleep", "pwd", "touch", "mount", "echo", "test", "kill", "grep", "stat")
 

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.contract import bundle
 from shoal.core import Invalid
 
 _PROJECT, _PYTHON, _LOCK = "pyproject.toml", ".python-version", "uv.lock"
@@ -66,6 +65,8 @@ class SoftwareOptions:
         lock = self.uv / _LOCK if self.uv.is_dir() else self.uv
         if lock.name != _LOCK:
             raise Invalid(f"{str(lock)!r} is no uv.lock", where="--uv", hint="`uv lock` writes one")
+        from shoal.contract import bundle
+
         names = [_PROJECT, _LOCK, *([_PYTHON] if (lock.parent / _PYTHON).exists() else [])]
         return bundle.pack(lock.parent, names)
 

@@ -303,8 +303,6 @@ class JobManifest(Manifest):
 
     def _move_environment(self, section: dict[str, JsonValue]) -> None:
         """To where the sections of all extensions are: manifests that mean the same are the same."""
-        if "environment" in self.extensions:
-            raise problem("environment: it stands in `extensions` as well", "say once where the software is")
         self.__dict__["extensions"] = all_in_order({**self.extensions, "environment": section})
         self.__dict__["environment"] = None
 

@@ -110,10 +110,11 @@ class Environments(Extension, Keeping):
         sandbox = self._server.sandbox(job.job.tenant)
         folder = folder_of(self._home, job.job.tenant, sandbox)
         secrets = self._server.secrets(job)
+        mounts = self._shown_mounts(sandbox)
         if asked.image is None:
             bundles = self._server.home / "bundles"
             return await asyncio.to_thread(
-                orders.lock_order, job, asked, self._settings, folder, sandbox, secrets, bundles
+                orders.lock_order, job, asked, self._settings, folder, sandbox, secrets, bundles, mounts
             )
         image = read_image(asked.image)
         before = self.repository.pins.get(job.job.id)
@@ -122,7 +123,6 @@ class Environments(Extension, Keeping):
             key, at = self._tags.get((folder, asked.image), ("", 0.0))
             digest = key if key and time.monotonic() - at < self._settings.recheck else None
         known = {one.key for one in self.repository.made.values() if one.folder == folder.name and one.kind == "image"}
-        mounts = self._shown_mounts(sandbox)
         return orders.image_order(job, image, digest, self._settings, folder, sandbox, secrets, known, mounts)
 
     async def _there(self, job: LiveJob, asked: EnvironmentJob, order: Order, show: Show) -> Pin:

@@ -24,7 +24,7 @@ _LOG_BYTES = 8 << 20
 
 def lock_order(
     job: LiveJob, asked: EnvironmentJob, settings: EnvironmentSection, folder: Path, sandbox: Sandbox,
-    secrets: Mapping[str, str], bundles: Path,
+    secrets: Mapping[str, str], bundles: Path, mounts: tuple[Mount, ...],
 ) -> Order:  # fmt: skip
     """Of the environment of a lock file. Raises Invalid and LaunchFailed. Blocks."""
     assert asked.uv is not None
@@ -40,7 +40,7 @@ def lock_order(
     index = _index(settings, {**env, **secrets})
     told = {"key": locked.key, "options": options, "limit_bytes": settings.size, "env": index}
     place = Place(folder, asked.kind.value, locked.key)
-    return Order(place, told, locked.files, env, passed_on(secrets), sandbox, limits_of(settings))
+    return Order(place, told, locked.files, env, passed_on(secrets), sandbox, limits_of(settings), mounts)
 
 
 def _index(settings: EnvironmentSection, env: Mapping[str, str]) -> dict[str, str]:
