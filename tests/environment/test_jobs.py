@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
+import tarfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from shoal.engine.local.processes import marked
 from shoal.engine.sandbox import capabilities
 from shoal.sdk import Client
 from shoal.sdk.models import JobDetail
+from tests.system.test_restart_doors import kill
 
 from .kit import busybox, folder, layer, member, needs_images, needs_uv, write_image
 
@@ -281,7 +284,11 @@ def open_up(path: Path) -> None:
         one.chmod(0o755 if one.is_dir() else 0o644)
 
 
-LOOK = "cat /hello; echo $WORD $LD_PRELOAD; id -u; pwd; test -e /usr && echo /usr; touch /a /bin/a; echo kept > out; cat in"
+LOOK = """
+cat /hello; echo $WORD $LD_PRELOAD; id -u; pwd
+test -e /usr && echo /usr
+touch /a /bin/a; echo kept > out; cat in
+"""
 
 
 @needs_images
@@ -350,6 +357,7 @@ def test_devices_and_setuid_files_of_an_image_are_nothing(client: Client, home: 
 
 
 @needs_images
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "evil", [LINKS[:1], LINKS[1:2], LINKS[2:4], LINKS[4:5], LINKS[5:]], ids=lambda one: one[-1][0].name
 )
@@ -377,3 +385,70 @@ def test_an_image_with_too_many_files_is_not_unpacked(client: Client, home: Home
     job, _ = ran(client, "none", ["true"], {"image": f"oci:{shared}/many"})
     assert job.message == "environment.image: the image has more than 5000 files: environment.files"
     assert not list((home.path / "environment" / "none.server" / "builds").iterdir())
+
+
+# --- foreign code, and a server that dies ---
+
+BACKEND = """
+import os, time, zipfile
+
+def build_wheel(where, settings=None, metadata=None):
+    with open({notes!r}, "a") as file:
+        print(os.getuid(), file=file)
+    while not os.path.exists({go!r}):
+        time.sleep(0.05)
+    info = "tiny-1.0.dist-info"
+    with zipfile.ZipFile(os.path.join(where, "tiny-1.0-py3-none-any.whl"), "w") as wheel:
+        wheel.writestr("tiny.py", "WORD = 'built'")
+        wheel.writestr(info + "/METADATA", "Metadata-Version: 2.1\\nName: tiny\\nVersion: 1.0\\n")
+        wheel.writestr(info + "/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(info + "/RECORD", "")
+    return "tiny-1.0-py3-none-any.whl"
+"""
+
+
+@needs_uv
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["none", "user"])
+def test_a_build_script_runs_once_with_the_tenants_rights_while_the_server_is_killed(
+    home: Home, project: Path, shared: Path, level: str
+) -> None:
+    need(level, home)
+    folder = shared / f"source-{level}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    notes, go = folder / "notes", folder / "go"
+    parts = {
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "be"\nbackend-path = ["."]\n',
+        "be.py": BACKEND.format(notes=str(notes), go=str(go)),
+        "PKG-INFO": "Metadata-Version: 2.2\nName: tiny\nVersion: 1.0\n",
+    }
+    with tarfile.open(folder / "tiny-1.0.tar.gz", "w:gz") as archive:
+        for name, text in parts.items():
+            archive.addfile(*sdist_member(f"tiny-1.0/{name}", text.encode()))
+    (folder / "tiny-1.0.tar.gz").chmod(0o644)
+    lock = LOCK.format(wheels=folder).replace('wheels = [{ path = "tiny-1.0-py3-none-any.whl" }]', SDIST)
+    (project / "uv.lock").write_text(lock)
+    with Client(home=home.path, environ={}) as client:
+        jobs = [submit(client, level, project) for _ in range(2)]
+        until(notes.exists)
+    kill(home)
+    start(home, shared)
+    with Client(home=home.path, environ={}) as client:
+        go.touch()
+        for job in jobs:
+            done = ended(client, job)
+            assert (done.state, done.attempt) == (JobState.SUCCEEDED, 1), done.message
+            assert log(client, job).endswith("built\n")
+    (uid,) = notes.read_text().split()
+    assert (int(uid) == os.getuid()) is (level == "none")
+    assert not [one for one in marked(home.path) if "environment" in one.gang]
+
+
+SDIST = 'sdist = { path = "tiny-1.0.tar.gz" }'
+
+
+def sdist_member(name: str, data: bytes) -> tuple[tarfile.TarInfo, io.BytesIO]:
+    made = tarfile.TarInfo(name)
+    made.size = len(data)
+    return made, io.BytesIO(data)
