@@ -24,7 +24,7 @@ needs_images = pytest.mark.skipif(
 needs_uv = pytest.mark.skipif(
     not (Path(sys.executable).parent / "uv").exists() and shutil.which("uv") is None, reason="needs uv"
 )
-WORDS = ("sh", "cat", "ls", "id", "env", "sleep", "pwd", "touch", "mount", "echo", "test", "kill", "grep", "stat")
+WORDS = ("sh", "true", "cat", "ls", "id", "env", "sleep", "pwd", "touch", "mount", "echo", "test", "kill", "grep")
 
 
 def member(name: str, data: bytes = b"", *, mode: int = 0o755, kind: bytes = tarfile.REGTYPE, link: str = "") -> Any:

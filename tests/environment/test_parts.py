@@ -234,7 +234,7 @@ def test_the_image_is_shown_whole_but_for_the_jobs_own_places(has: set[str], wan
     with tempfile.TemporaryDirectory() as root:
         for path in has:
             Path(root + path).mkdir(parents=True, exist_ok=True)
-        words = layout(root, wanted)
+        words = layout(root, wanted, "/nowhere")
         shown = {words[at + 2] for at, word in enumerate(words) if word == "--ro-bind"}
         made = {words[at + 1] for at, word in enumerate(words) if word == "--dir"}
         assert not shown & wanted
@@ -250,7 +250,7 @@ def test_the_image_is_shown_whole_but_for_the_jobs_own_places(has: set[str], wan
 def test_an_image_with_something_else_where_the_jobs_files_lie(tmp_path: Path, kind: str) -> None:
     (tmp_path / "home").symlink_to("/etc") if kind == "link" else (tmp_path / "home").touch()
     with pytest.raises(Unusable, match=f"the image has a {kind} at /home"):
-        layout(str(tmp_path), ["/home/ada/run"])
+        layout(str(tmp_path), ["/home/ada/run"], "/nowhere")
 
 
 def test_variables_of_the_image_and_of_the_job() -> None:

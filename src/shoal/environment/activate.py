@@ -6,7 +6,7 @@ runs with the job's rights, in the job's sandbox, and the process that the engin
 
 from __future__ import annotations
 
-import json
+import marshal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,14 +68,14 @@ def in_conda(name: str, roots: Sequence[str], argv: Sequence[str], *, hint: str 
 
 
 def in_image(
-    place: Path, argv: Sequence[str], *, mounts: Sequence[Mount] = (), paths: Sequence[str] = (),
+    place: Path, argv: Sequence[str], *, home: Path, mounts: Sequence[Mount] = (), paths: Sequence[str] = (),
     workdir: str | None = None, given: Sequence[str] = (),
 ) -> tuple[str, ...]:  # fmt: skip
     """Run in the image that was unpacked at this place. `mounts` are those of the gang, `paths` what the manifest wants
     to see of the machine, `given` the names of the variables that it sets."""
     told = {
-        "place": str(place), "paths": list(paths), "workdir": workdir, "given": sorted(given),
+        "place": str(place), "home": str(home), "paths": list(paths), "workdir": workdir, "given": sorted(given),
         "mounts": [(str(one.target), str(one.target), one.read_only) for one in mounts],
     }  # fmt: skip
     inside = str(Path(__file__).with_name("inside.py"))
-    return (str(Path(sys.executable).resolve()), "-I", "-S", inside, json.dumps(told), *argv)
+    return (str(Path(sys.executable).resolve()), "-I", "-S", inside, marshal.dumps(told).hex(), *argv)

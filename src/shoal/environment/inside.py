@@ -1,24 +1,26 @@
-"""`inside.py JSON COMMAND...`: becomes the parent of a command in an image, under bubblewrap, with the job's rights.
+"""`inside.py TOLD COMMAND...`: becomes the parent of a command in an image, under bubblewrap, with the job's rights.
 
 Run by an isolated interpreter with the rank's environment, in its run directory, inside whatever sandbox the rank has.
-Nothing of Shoal is imported. What the job has of the machine, it has at the same paths; the image's own files are
-read-only. Signals are passed on to the command, and its end is this process's own.
+What the job has of the machine, it has at the same paths; the image's own files are read-only. Signals go on to the
+command, and its end is this process's own. It imports nothing of Shoal, and nothing that takes milliseconds.
+
+`TOLD` is a marshalled mapping in hexadecimal: `place`, where the image was unpacked; `home`, the server's; `mounts`
+(source, target, whether it is read-only); `paths` of the machine that are shown as they are; `workdir`; and the names
+of the variables that were `given` to the job.
 """
 
 # ruff: noqa: PTH109, PTH110, PTH112, PTH113, PTH115, PTH123, PTH208, S108, S606
 
 from __future__ import annotations
 
-import contextlib
-import json
+import _signal as signal  # type: ignore[import-not-found] # without the enums, which take milliseconds
+import marshal
 import os
-import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePosixPath
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import FrameType
     from typing import Any
 
@@ -26,6 +28,9 @@ _SIGNALLED = 128
 _MOST_ENTRIES = 4096
 _DEVICES = ("nvidia", "kfd", "dri")
 _MACHINE = ("/etc/resolv.conf", "/etc/hosts")
+_TEMPORARY = "/tmp"
+_SYSTEM = ("/sys/devices", "/sys/class", "/sys/bus")
+"""Not all of `/sys`: each file system that is mounted below it would take a mount of its own."""
 _LEFT_OUT = ("PATH", "VIRTUAL_ENV", "PYTHONHOME", "CONDA_PREFIX", "LD_LIBRARY_PATH")
 """Variables of the server's own that mean nothing in an image, unless the manifest gives them."""
 _PASSED_ON = (
@@ -39,11 +44,20 @@ class Unusable(Exception):
     """Why the command cannot be run in the image."""
 
 
-def layout(root: str, wanted: Iterable[str]) -> list[str]:
-    """The image's files, read-only, with room for what is mounted at `wanted`: a directory on the way to one of these
-    is made anew, with what the image has in it. Raises Unusable where the image has something else there."""
-    places = {str(PurePosixPath(one)) for one in wanted}
-    way = {str(above) for one in places for above in PurePosixPath(one).parents}
+def layout(root: str, wanted: Iterable[str], home: str) -> list[str]:
+    """The image's files, read-only, with room for what is mounted at `wanted`. Where the image has a directory for
+    `home`, and a place for everything else, it is shown in one piece. Else what lies on the way to one of these is made
+    anew, with what the image has in it. Raises Unusable where the image has something else there."""
+    places = {os.path.normpath(one) for one in wanted}
+    new = (f"{home}/", f"{_TEMPORARY}/")
+    there = [one for one in (*places, home) if not one.startswith(new)]
+    if all(os.path.lexists(root + one) and os.path.realpath(root + one) == root + one for one in there):
+        return ["--ro-bind", root, "/", *(["--tmpfs", home] if home in there else [])]
+    return ["--tmpfs", "/", *_piecewise(root, places)]
+
+
+def _piecewise(root: str, places: set[str]) -> list[str]:
+    way = {above for one in places for above in _parents(one)}
     words: list[str] = []
     left = ["/"]
     while left:
@@ -64,22 +78,30 @@ def layout(root: str, wanted: Iterable[str]) -> list[str]:
                     raise Unusable(f"the image has a file at {path}, where the job's own files lie")
                 words += ["--perms", "0755", "--dir", path]
                 left.append(path)
+            elif entry.is_dir() and not any(os.scandir(entry.path)):
+                words += ["--perms", "0755", "--dir", path]  # many are empty, and a mount takes longer
             else:
                 words += ["--ro-bind", entry.path, path]
     return words
 
 
+def _parents(path: str) -> Iterator[str]:
+    while path != "/":
+        path = path.rpartition("/")[0] or "/"
+        yield path
+
+
 def arguments(told: Mapping[str, Any], env: Mapping[str, str], here: str) -> list[str]:
     """Of bubblewrap, up to the command's own environment. `told` is what the server says: `root`, `mounts` (source,
     target, whether it is read-only) and `paths` of the job's user that are shown as they are."""
-    binds: dict[str, tuple[str, str]] = {"/tmp": ("--tmpfs", ""), "/proc": ("--bind", "/proc")}
-    binds["/sys"] = ("--ro-bind-try", "/sys")
+    binds: dict[str, tuple[str, str]] = {_TEMPORARY: ("--tmpfs", ""), "/proc": ("--bind", "/proc")}
+    binds |= {path: ("--ro-bind-try", path) for path in _SYSTEM if os.path.isdir(path)}
     binds |= {path: ("--ro-bind", path) for path in _MACHINE if os.path.exists(path)}
     binds |= {target: ("--ro-bind" if read_only else "--bind", source) for source, target, read_only in told["mounts"]}
     own = [here, env.get("SHOAL_RUN", ""), env.get("SHOAL_CHECKPOINT_DIR", ""), *told["paths"]]
     binds |= {path: ("--bind", path) for path in own if path.startswith("/") and os.path.exists(path)}
     binds |= {path: ("--ro-bind", path) for path in env.get("LD_PRELOAD", "").split(":") if os.path.isfile(path)}
-    words = layout(told["root"], [*binds, "/dev"])
+    words = layout(told["root"], [*binds, "/dev"], told["home"])
     words += ["--dev", "/dev"]
     if os.path.isdir("/dev/shm"):
         words += ["--bind", "/dev/shm", "/dev/shm"]
@@ -88,7 +110,8 @@ def arguments(told: Mapping[str, Any], env: Mapping[str, str], here: str) -> lis
             words += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
     for path, (way, source) in sorted(binds.items()):
         words += [way, path] if way == "--tmpfs" else [way, source, path]
-    return words
+    made = [words[at + 1] for at, word in enumerate(words) if word == "--tmpfs"]
+    return [*words, *(word for one in made if one != _TEMPORARY for word in ("--remount-ro", one))]
 
 
 def environment(told: Mapping[str, Any], env: Mapping[str, str], own: Sequence[str], here: str) -> dict[str, str]:
@@ -102,23 +125,23 @@ def environment(told: Mapping[str, Any], env: Mapping[str, str], own: Sequence[s
     if "HOME" not in given:
         found["HOME"] = here
     if "TMPDIR" not in given and not env.get("TMPDIR", "").startswith(here):
-        found["TMPDIR"] = "/tmp"
+        found["TMPDIR"] = _TEMPORARY
     return found
 
 
 def main() -> int:
-    told, command = json.loads(sys.argv[1]), sys.argv[2:]
+    told, command = marshal.loads(bytes.fromhex(sys.argv[1])), sys.argv[2:]  # noqa: S302 - written by the server
     here = os.getcwd()
     try:
-        with open(f"{told['place']}/config.json", "rb") as file:
-            own = json.load(file)["env"]
+        with open(f"{told['place']}/env") as file:
+            own = [one for one in file.read().split("\0") if one]
         told["root"] = f"{told['place']}/rootfs"
         words = arguments(told, os.environ, here)
-    except (Unusable, OSError, ValueError, KeyError) as problem:
+    except (Unusable, OSError, ValueError) as problem:
         print(f"shoal: the image cannot be entered: {problem}", file=sys.stderr)
         return 126
     words += [
-        "--remount-ro", "/", "--cap-drop", "ALL", "--die-with-parent", "--clearenv", "--chdir", told["workdir"] or here,
+        "--cap-drop", "ALL", "--die-with-parent", "--clearenv", "--chdir", told["workdir"] or here,
     ]  # fmt: skip
     for name, value in environment(told, os.environ, own, here).items():
         words += ["--setenv", name, value]
@@ -155,14 +178,17 @@ def _pid(said: int) -> int | None:
     """Of the command, which bubblewrap tells first; None where it ended before."""
     with os.fdopen(os.dup(said), "rb") as file:
         line = file.readline()
-    return int(json.loads(line)["child-pid"]) if line else None
+    number = line.partition(b'"child-pid":')[2].strip().rstrip(b"}").partition(b",")[0].strip()
+    return int(number) if number.isdigit() else None
 
 
 def _end(child: int, pid: int | None, waiting: list[int]) -> int:
     def pass_on(number: int, _: FrameType | None) -> None:
         if pid is not None:
-            with contextlib.suppress(ProcessLookupError):
+            try:  # noqa: SIM105 - contextlib takes milliseconds
                 os.kill(pid, number)
+            except ProcessLookupError:
+                pass
 
     for each in _PASSED_ON:
         if signal.getsignal(each) is not signal.SIG_IGN:

@@ -60,6 +60,7 @@ class Environments(Extension, Keeping):
         self._builder = Builder(server.engine, server.home / f"{self.name}-files", server.job)
         self.repository = Repository(server.store)
         self._over: set[str] = set()
+        self._writing: set[asyncio.Task[None]] = set()
         self._tags: dict[tuple[Path, str], tuple[str, float]] = {}
 
     @classmethod
@@ -72,6 +73,9 @@ class Environments(Extension, Keeping):
     async def open(self) -> None:
         self.repository.open()
         self._over = {one for one in self.repository.pins if self._server.job(one) is None}
+
+    async def close(self) -> None:
+        await asyncio.gather(*self._writing, return_exceptions=True)
 
     def loops(self) -> Sequence[BackgroundLoop]:
         return (RunningLoop("pins", self._tidy),)
@@ -104,7 +108,7 @@ class Environments(Extension, Keeping):
         async with lock:
             pin = await self._there(job, asked, order, show)
             if self.repository.pins.get(job.job.id) != pin:
-                await self._pin(job, pin)
+                self._pin(job, pin)
 
     async def _order(self, job: LiveJob, asked: EnvironmentJob) -> Order:
         sandbox = self._server.sandbox(job.job.tenant)
@@ -129,7 +133,7 @@ class Environments(Extension, Keeping):
         """Make it where it is not there."""
         folder, kind = order.place.folder.name, order.place.kind
         pin = Pin(folder, kind, order.place.key)
-        if pin.id in self.repository.made:
+        if pin.id in self.repository.made and order.place.path.is_dir():  # a backup holds no files
             return pin
         await self._make_room(folder)
         begun = time.monotonic()
@@ -149,13 +153,18 @@ class Environments(Extension, Keeping):
     def _shows_mounts(self) -> bool:
         return any(one.name == MOUNTS_CAPABILITY and one.available for one in self._server.engine.capabilities())
 
-    async def _pin(self, job: LiveJob, pin: Pin) -> None:
+    def _pin(self, job: LiveJob, pin: Pin) -> None:
+        """Written down beside the launch, which need not wait for a disk. What a server that dies before it is written
+        cannot say, the next attempt finds out."""
         now = self._server.clock.now()
         event = NewEvent(
             now, EnvironmentEvent.READY, self.name, f"{pin.kind} {pin.key[:12]} is there", job.job.tenant, job.job.id,
             job.job.attempt, data={"kind": pin.kind, "key": pin.key},
         )  # fmt: skip
-        await self.repository.pin(job.job.id, pin, now, event)
+        self.repository.pins[job.job.id] = pin
+        task = asyncio.create_task(self.repository.pin(job.job.id, pin, now, event))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
 
     def prepare(self, job: LiveJob, gang: Gang) -> Gang:
         asked = asked_by(job)
@@ -183,8 +192,8 @@ class Environments(Extension, Keeping):
         if asked.image is None:
             return replace(gang, argv=in_venv(str(place.path / "venv"), gang.argv), mounts=(*gang.mounts, *shown))
         argv = in_image(
-            place.path, gang.argv, mounts=gang.mounts, paths=asked.mounts, workdir=asked.workdir,
-            given=(*job.manifest.env, *job.manifest.secrets),
+            place.path, gang.argv, home=self._server.home.resolve(), mounts=gang.mounts, paths=asked.mounts,
+            workdir=asked.workdir, given=(*job.manifest.env, *job.manifest.secrets),
         )  # fmt: skip
         return replace(gang, argv=argv, mounts=(*gang.mounts, *shown, *self._shown_mounts(sandbox)))
 

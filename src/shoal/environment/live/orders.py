@@ -62,6 +62,7 @@ def image_order(
         "source": source, "pinned": image.pinned, "digest": digest, "known": sorted(known),
         "insecure": image.host in settings.insecure_registries, "timeout_s": int(settings.timeout),
         "most_bytes": settings.size, "most_files": settings.files,
+        "home": str(folder.parents[1].resolve()),
     }  # fmt: skip
     place = Place(folder, "image", digest or "")
     env = passed_on(job.manifest.env)
