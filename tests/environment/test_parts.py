@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import tarfile
@@ -17,7 +18,8 @@ from pydantic import ValidationError
 from shoal.contract.manifest import parse_manifest
 from shoal.core import Invalid, Sandbox
 from shoal.environment.activate import in_conda, in_venv
-from shoal.environment.inside import Unusable, environment, layout
+from shoal.environment.driver import driver_files, listed
+from shoal.environment.inside import Unusable, arguments, environment, layout
 from shoal.environment.keeping import ROOM, to_remove
 from shoal.environment.locked import read_locked
 from shoal.environment.places import folder_of
@@ -254,7 +256,7 @@ def test_an_image_with_something_else_where_the_jobs_files_lie(tmp_path: Path, k
 
 
 def test_variables_of_the_image_and_of_the_job() -> None:
-    told = {"given": ["A", "LD_LIBRARY_PATH"]}
+    told = {"given": ["A", "LD_LIBRARY_PATH"], "driver": {}}
     env = {
         "A": "job",
         "PATH": "/server",
@@ -269,6 +271,59 @@ def test_variables_of_the_image_and_of_the_job() -> None:
         "TMPDIR": "/tmp",
     }  # fmt: skip
     assert (
-        environment({"given": ["PATH", "HOME"]}, {"PATH": "/mine", "HOME": "/h"}, ["PATH=/image"], "/r")["PATH"]
+        environment({"given": ["PATH", "HOME"], "driver": {}}, {"PATH": "/mine", "HOME": "/h"}, ["PATH=/image"], "/r")[
+            "PATH"
+        ]
         == "/mine"
     )
+
+
+# --- the driver ---
+
+LOADER = """3 libs found in cache `/etc/ld.so.cache'
+\tlibcuda.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libcuda.so.1
+\tlibcuda.so.1 (libc6) => /lib/i386-linux-gnu/libcuda.so.1
+\tlibcudart.so.12 (libc6,x86-64) => /usr/local/cuda/lib64/libcudart.so.12
+\tlibnvidia-ml.so.1 (libc6,x86-64, OS ABI: Linux 2.3.99) => /lib/x86_64-linux-gnu/libnvidia-ml.so.1
+"""
+
+
+def test_the_drivers_libraries_are_in_the_loaders_list() -> None:
+    names = ("libcuda.so.1", "libnvidia-ml.so.1")
+    assert listed(LOADER) == {name: f"/lib/x86_64-linux-gnu/{name}" for name in names}
+
+
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_the_drivers_libraries_are_those_of_the_container_device_interface(tmp_path: Path, suffix: str) -> None:
+    library = tmp_path / "libcuda.so.550.1"
+    library.touch()
+    (tmp_path / "libcuda.so.1").symlink_to(library.name)
+    (tmp_path / "libother.so.1").symlink_to("elsewhere")
+    mounts = [
+        {"hostPath": str(path), "containerPath": str(path)} for path in (library, "/gone/libcuda.so.2", "/bin/sh")
+    ]
+    spec = {"kind": "nvidia.com/gpu", "devices": [{"name": "0"}], "containerEdits": {"mounts": mounts}}
+    folder = tmp_path / "cdi"
+    folder.mkdir()
+    (folder / f"nvidia.{suffix}").write_text(json.dumps(spec))
+    (folder / f"broken.{suffix}").write_text("{[")
+    (folder / f"other.{suffix}").write_text(json.dumps({**spec, "kind": "other.com/gpu"}))
+    found = driver_files([folder, tmp_path / "none"], ["false"])
+    assert found == {"libcuda.so.550.1": str(library), "libcuda.so.1": str(library)}
+    assert driver_files([tmp_path / "none"], ["/nowhere/ldconfig"]) == {}
+
+
+def test_a_job_with_a_gpu_sees_the_drivers_libraries(tmp_path: Path) -> None:
+    library = tmp_path / "libcuda.so.1"
+    library.touch()
+    (tmp_path / "root").mkdir()
+    told = {"root": str(tmp_path / "root"), "home": "/home/shoal", "mounts": [], "paths": [], "given": [],
+            "driver": {"libcuda.so.1": str(library)}}  # fmt: skip
+    words = arguments(told, {"CUDA_VISIBLE_DEVICES": "0"}, str(tmp_path))
+    at = words.index("/run/shoal/libcuda.so.1")
+    assert words[at - 2 : at] == ["--ro-bind", str(library)]
+    assert (
+        environment(told, {"CUDA_VISIBLE_DEVICES": "0"}, ["LD_LIBRARY_PATH=/a"], "/r")["LD_LIBRARY_PATH"]
+        == "/run/shoal:/a"
+    )
+    assert "/run/shoal/libcuda.so.1" not in arguments(told, {"CUDA_VISIBLE_DEVICES": ""}, str(tmp_path))

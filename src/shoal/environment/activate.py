@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import marshal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shoal.engine import Mount
@@ -69,12 +69,14 @@ def in_conda(name: str, roots: Sequence[str], argv: Sequence[str], *, hint: str 
 
 def in_image(
     place: Path, argv: Sequence[str], *, home: Path, mounts: Sequence[Mount] = (), paths: Sequence[str] = (),
-    workdir: str | None = None, given: Sequence[str] = (),
+    workdir: str | None = None, given: Sequence[str] = (), driver: Mapping[str, str],
 ) -> tuple[str, ...]:  # fmt: skip
     """Run in the image that was unpacked at this place. `mounts` are those of the gang, `paths` what the manifest wants
-    to see of the machine, `given` the names of the variables that it sets."""
+    to see of the machine, `given` the names of the variables that it sets, and `driver` the libraries of the GPU driver
+    by their names."""
     told = {
         "place": str(place), "home": str(home), "paths": list(paths), "workdir": workdir, "given": sorted(given),
+        "driver": dict(driver),
         "mounts": [(str(one.target), str(one.target), one.read_only) for one in mounts],
     }  # fmt: skip
     inside = str(Path(__file__).with_name("inside.py"))

@@ -5,8 +5,8 @@ What the job has of the machine, it has at the same paths; the image's own files
 command, and its end is this process's own. It imports nothing of Shoal, and nothing that takes milliseconds.
 
 `TOLD` is a marshalled mapping in hexadecimal: `place`, where the image was unpacked; `home`, the server's; `mounts`
-(source, target, whether it is read-only); `paths` of the machine that are shown as they are; `workdir`; and the names
-of the variables that were `given` to the job.
+(source, target, whether it is read-only); `paths` of the machine that are shown as they are; `workdir`; the names of
+the variables that were `given` to the job; and the libraries of the GPU `driver`, path by name.
 """
 
 # ruff: noqa: PTH109, PTH110, PTH112, PTH113, PTH115, PTH123, PTH208, S108, S606
@@ -29,6 +29,8 @@ _MOST_ENTRIES = 4096
 _DEVICES = ("nvidia", "kfd", "dri")
 _MACHINE = ("/etc/resolv.conf", "/etc/hosts")
 _TEMPORARY = "/tmp"
+_DRIVER = "/run/shoal"
+"""Where the libraries of the machine's GPU driver are seen."""
 _SYSTEM = ("/sys/devices", "/sys/class", "/sys/bus")
 """Not all of `/sys`: each file system that is mounted below it would take a mount of its own."""
 _LEFT_OUT = ("PATH", "VIRTUAL_ENV", "PYTHONHOME", "CONDA_PREFIX", "LD_LIBRARY_PATH")
@@ -49,7 +51,7 @@ def layout(root: str, wanted: Iterable[str], home: str) -> list[str]:
     `home`, and a place for everything else, it is shown in one piece. Else what lies on the way to one of these is made
     anew, with what the image has in it. Raises Unusable where the image has something else there."""
     places = {os.path.normpath(one) for one in wanted}
-    new = (f"{home}/", f"{_TEMPORARY}/")
+    new = (f"{home}/", f"{_TEMPORARY}/", f"{_DRIVER}/")
     there = [one for one in (*places, home) if not one.startswith(new)]
     if all(os.path.lexists(root + one) and os.path.realpath(root + one) == root + one for one in there):
         return ["--ro-bind", root, "/", *(["--tmpfs", home] if home in there else [])]
@@ -101,6 +103,9 @@ def arguments(told: Mapping[str, Any], env: Mapping[str, str], here: str) -> lis
     own = [here, env.get("SHOAL_RUN", ""), env.get("SHOAL_CHECKPOINT_DIR", ""), *told["paths"]]
     binds |= {path: ("--bind", path) for path in own if path.startswith("/") and os.path.exists(path)}
     binds |= {path: ("--ro-bind", path) for path in env.get("LD_PRELOAD", "").split(":") if os.path.isfile(path)}
+    if env.get("CUDA_VISIBLE_DEVICES") and told["driver"]:
+        binds |= {_DRIVER: ("--tmpfs", "")}
+        binds |= {f"{_DRIVER}/{name}": ("--ro-bind", path) for name, path in told["driver"].items()}
     words = layout(told["root"], [*binds, "/dev"], told["home"])
     words += ["--dev", "/dev"]
     if os.path.isdir("/dev/shm"):
@@ -126,6 +131,9 @@ def environment(told: Mapping[str, Any], env: Mapping[str, str], own: Sequence[s
         found["HOME"] = here
     if "TMPDIR" not in given and not env.get("TMPDIR", "").startswith(here):
         found["TMPDIR"] = _TEMPORARY
+    if env.get("CUDA_VISIBLE_DEVICES") and told["driver"]:
+        others = found.get("LD_LIBRARY_PATH")
+        found["LD_LIBRARY_PATH"] = f"{_DRIVER}:{others}" if others else _DRIVER
     return found
 
 

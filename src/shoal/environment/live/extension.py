@@ -22,6 +22,7 @@ from shoal.contract.records import NewEvent
 from shoal.core import Capability, Conflict, Fault, Sandbox
 from shoal.engine import MOUNTS_CAPABILITY, Gang, LaunchFailed, Mount
 from shoal.environment.activate import in_conda, in_image, in_venv
+from shoal.environment.driver import driver_files
 from shoal.environment.keeping import to_remove
 from shoal.environment.live import orders
 from shoal.environment.live.api import Keeping, router_of
@@ -60,6 +61,7 @@ class Environments(Extension, Keeping):
         self._builder = Builder(server.engine, server.home / f"{self.name}-files", server.job)
         self.repository = Repository(server.store)
         self._over: set[str] = set()
+        self._driver: dict[str, str] = {}
         self._writing: set[asyncio.Task[None]] = set()
         self._tags: dict[tuple[Path, str], tuple[str, float]] = {}
 
@@ -72,6 +74,7 @@ class Environments(Extension, Keeping):
 
     async def open(self) -> None:
         self.repository.open()
+        self._driver = await asyncio.to_thread(driver_files)
         self._over = {one for one in self.repository.pins if self._server.job(one) is None}
 
     async def close(self) -> None:
@@ -193,7 +196,7 @@ class Environments(Extension, Keeping):
             return replace(gang, argv=in_venv(str(place.path / "venv"), gang.argv), mounts=(*gang.mounts, *shown))
         argv = in_image(
             place.path, gang.argv, home=self._server.home.resolve(), mounts=gang.mounts, paths=asked.mounts,
-            workdir=asked.workdir, given=(*job.manifest.env, *job.manifest.secrets),
+            workdir=asked.workdir, given=(*job.manifest.env, *job.manifest.secrets), driver=self._driver,
         )  # fmt: skip
         return replace(gang, argv=argv, mounts=(*gang.mounts, *shown, *self._shown_mounts(sandbox)))
 
