@@ -18,6 +18,7 @@ from shoal.cli import commandline, joboptions, stdin, views
 from shoal.cli.commandline import CommandOptions
 from shoal.cli.context import CliContext
 from shoal.cli.jobs import FileOption, KeyOption, given_paths, read_manifest, warn
+from shoal.cli.software import SoftwareOptions
 from shoal.cli.terminal import Harmless
 from shoal.cli.watch import ServerWatch
 from shoal.contract.lifecycle import JobState
@@ -81,6 +82,7 @@ def register(app: typer.Typer) -> None:
 def run(
     context: CliContext,
     options: CommandOptions,
+    software: SoftwareOptions,
     files: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -126,30 +128,26 @@ def run(
         folder = paths[0].absolute().parent if added and str(paths[0]) != "-" else None
         _follow_to_end(context, lambda _: manifest, tenant, key, rank, folder)
         return
+    only_with_a_server = [*options.only_with_a_server, *software.given, *(f"--{one}" for one in added)]
     if not local and not device:
         try:
             _follow_to_end(
                 context,
                 lambda client: joboptions.with_sections(
-                    _job(context, client, line, options, tenant, stdin_too), added
+                    _job(context, client, line, options, software, tenant, stdin_too), added
                 ),
                 tenant, key, rank,
             )  # fmt: skip
             return
         except ShoalError as error:
-            if (
-                error.code != "no-server"
-                or context.url
-                or os.environ.get("SHOAL_URL")
-                or options.only_with_a_server
-                or added
-            ):
+            if error.code != "no-server" or context.url or os.environ.get("SHOAL_URL") or only_with_a_server:
                 raise
             context.note(f"{error.what}: `{line[0]}` runs here")
-    if needless := [*options.only_with_a_server, *(f"--{one}" for one in added)]:
+    if only_with_a_server:
         raise Invalid(
-            f"{' and '.join(needless)} cannot be kept without a server", where=needless[0],
-            hint="a limit for a device's memory is --device-memory" if "--memory" in needless else "leave it out",
+            f"{' and '.join(only_with_a_server)} cannot be kept without a server", where=only_with_a_server[0],
+            hint="a limit for a device's memory is --device-memory"
+            if "--memory" in only_with_a_server else "leave it out",
         )  # fmt: skip
     os.environ.update(options.environment(os.environ))
     _launcher()(
@@ -158,10 +156,23 @@ def run(
 
 
 def _job(
-    context: CliContext, client: Client, line: list[str], options: CommandOptions, tenant: str | None, stdin_too: bool
-) -> dict[str, Any]:
-    """The job of a command line, with its standard input as a file of a bundle."""
-    made = options.manifest(line, Path.cwd(), os.environ, reads=False)
+    context: CliContext, client: Client, line: list[str], options: CommandOptions, software: SoftwareOptions,
+    tenant: str | None, stdin_too: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """The job of a command line, with its standard input, or what its software is made from, as files of a bundle."""
+
+    def manifest(*, reads: bool) -> dict[str, Any]:
+        found = options.manifest(line, Path.cwd(), os.environ, reads=reads)
+        own = "PATH" in options.environment(os.environ)
+        software.add_to(found, line, Path.cwd(), reads=reads, path=own)
+        return found
+
+    made = manifest(reads=False)
+    if (files := software.files()) is not None:
+        if stdin_too and stdin.is_waiting():
+            raise Invalid("standard input cannot be sent beside a lock file", where="--uv", hint="--no-stdin")
+        made["bundle"] = client.upload(files, tenant=tenant).bundle
+        return made
     source = stdin.source()
     if source is stdin.Source.TERMINAL:
         commandline.check_terminal(line)
@@ -169,7 +180,7 @@ def _job(
         return made
     client.status()  # so that nothing is read where no server is
     if data := stdin.read(context.note):
-        made = options.manifest(line, Path.cwd(), os.environ, reads=True)
+        made = manifest(reads=True)
         made["bundle"] = client.upload(stdin.archive(data), tenant=tenant).bundle
     return made
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from shoal.base.console.command import JobArgument, TenantOption, command
 from shoal.base.console.panels import JOBS, START
 from shoal.cli.context import CliContext
 from shoal.contract import times
+
+if TYPE_CHECKING:
+    from shoal.sdk.models import MetricView
 
 _PATIENCE_S = 30.0
 
@@ -93,6 +96,9 @@ def metrics(
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=100_000, help="At most so many, the newest.")
     ] = 1000,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="A table for other programs: lines of values, with commas.")
+    ] = False,
     tenant: TenantOption = None,
 ) -> None:
     """What a job reported, oldest first."""
@@ -102,6 +108,9 @@ def metrics(
     def human() -> None:
         from shoal.base.console import output
 
+        if csv:
+            _write_csv(found)
+            return
         if not found:
             print("nothing was reported")
             return
@@ -113,3 +122,11 @@ def metrics(
         output.put(output.table(["time", "try", "step", "name", "value"], rows))
 
     context.show({"metrics": found}, human)
+
+
+def _write_csv(found: list[MetricView]) -> None:
+    import csv
+
+    lines = csv.writer(sys.stdout, lineterminator="\n")
+    lines.writerow(["at", "attempt", "step", "name", "value"])
+    lines.writerows([one.at, one.attempt, one.step, one.name, one.value] for one in found)

@@ -38,6 +38,8 @@ def conflicts(values: dict[str, Any]) -> list[Conflict]:
             found.append((("ranks_per_node",), what, "make `ranks` a multiple of it"))
     if values.get("network") is False and ranks != 1:
         found.append((("network",), "the ranks of a gang meet over the network", "leave it out, or ask for one rank"))
+    if values.get("environment") is not None and "environment" in (values.get("extensions") or ()):
+        found.append((("environment",), "it stands in `extensions` as well", "say once where the software is"))
     return found + shared_conflicts(values, PriorityClass.BEST_EFFORT)
 
 

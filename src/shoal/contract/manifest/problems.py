@@ -109,7 +109,7 @@ _EITHER: dict[tuple[str, ...], str] = {("ranks",): "or give a range, such as {mi
 _KNOWN_AS = {
     "gpu": "accelerators", "gpus": "accelerators", "cpu": "cpus", "mem": "memory", "learners": "ranks",
     "replicas": "ranks", "nodes": "ranks", "timeout": "max_runtime", "retries": "limits", "cmd": "command",
-    "args": "command", "environment": "env", "partition": "priority_class",
+    "args": "command", "partition": "priority_class",
 }  # fmt: skip
 """What other systems call a field."""
 

@@ -283,6 +283,11 @@ class JobManifest(Manifest):
     metrics: Metrics = Field(
         default=Metrics(), description="where metrics come from; needless for scripts that call `shoal.train.report`"
     )
+    environment: dict[str, JsonValue] | None = Field(
+        default=None,
+        max_length=16,
+        description="where its software is: {venv: PATH}, {conda: NAME}, {uv: uv.lock} or {image: IMAGE}",
+    )
     extensions: Annotated[
         dict[Name, dict[str, JsonValue]],
         AfterValidator(all_in_order),
@@ -292,7 +297,14 @@ class JobManifest(Manifest):
     def _agrees(self) -> Self:
         for path, what, hint in conflicts(self.__dict__):
             raise problem(f"{show_path(path)}: {what}", hint)
+        if self.environment is not None:
+            self._move_environment(self.environment)
         return self
+
+    def _move_environment(self, section: dict[str, JsonValue]) -> None:
+        """To where the sections of all extensions are: manifests that mean the same are the same."""
+        self.__dict__["extensions"] = all_in_order({**self.extensions, "environment": section})
+        self.__dict__["environment"] = None
 
     def argv(self, python: str = "python") -> tuple[str, ...]:
         """The words to execute, never through a shell. `python` runs an entrypoint."""

@@ -1,0 +1,83 @@
+"""The command line that enters an environment and becomes the job's command. Pure.
+
+Of what is on the machine it is a fixed script for `/bin/sh`, with everything that a manifest says as its arguments: it
+runs with the job's rights, in the job's sandbox, and the process that the engine started stays the job's own.
+"""
+
+from __future__ import annotations
+
+import marshal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from shoal.engine import Mount
+
+_SHELL = ("/bin/sh", "-c")
+
+_ENTER = """
+[ -x "$1/bin/python" ] || {
+    echo "shoal: the environment $1 has no bin/python that user $(id -u), as whom this job runs, can execute." \\
+        "Check the path and its rights$2" >&2
+    exit 126
+}
+PATH=$1/bin:$PATH
+VIRTUAL_ENV=$1
+export PATH VIRTUAL_ENV
+unset PYTHONHOME CONDA_PREFIX
+shift 2
+exec "$@"
+"""
+
+_ENTER_CONDA = """
+name=$1 hint=$2 prefix=
+shift 2
+while [ "$1" != -- ]; do
+    case $1 in "~/"*) root=$HOME/${1#??} ;; *) root=$1 ;; esac
+    case $name in base) place=$root ;; *) place=$root/envs/$name ;; esac
+    case $name in /*) place=$name ;; esac
+    if [ -z "$prefix" ] && [ -d "$place/conda-meta" ]; then prefix=$place; fi
+    shift
+done
+[ -n "$prefix" ] || {
+    echo "shoal: there is no conda environment $name that user $(id -u), as whom this job runs, can read$hint" >&2
+    exit 126
+}
+shift
+PATH=$prefix/bin:$PATH
+CONDA_PREFIX=$prefix
+CONDA_DEFAULT_ENV=$name
+export PATH CONDA_PREFIX CONDA_DEFAULT_ENV
+unset PYTHONHOME VIRTUAL_ENV
+activate() { . "$1"; }
+for script in "$prefix"/etc/conda/activate.d/*.sh; do
+    if [ -r "$script" ]; then activate "$script"; fi
+done
+exec "$@"
+"""
+
+
+def in_venv(path: str, argv: Sequence[str], *, hint: str = "") -> tuple[str, ...]:
+    """Run in a virtual environment; `hint` ends the message where it cannot be entered."""
+    return (*_SHELL, _ENTER, "sh", path, hint, *argv)
+
+
+def in_conda(name: str, roots: Sequence[str], argv: Sequence[str], *, hint: str = "") -> tuple[str, ...]:
+    """Run in the environment of this name below one of the installations `roots`, or in the one with this path."""
+    return (*_SHELL, _ENTER_CONDA, "sh", name, hint, *(roots or ("/",)), "--", *argv)
+
+
+def in_image(
+    place: Path, argv: Sequence[str], *, home: Path, mounts: Sequence[Mount] = (), paths: Sequence[str] = (),
+    workdir: str | None = None, given: Sequence[str] = (), driver: Mapping[str, str],
+) -> tuple[str, ...]:  # fmt: skip
+    """Run in the image that was unpacked at this place. `mounts` are those of the gang, `paths` what the manifest wants
+    to see of the machine, `given` the names of the variables that it sets, and `driver` the libraries of the GPU driver
+    by their names."""
+    told = {
+        "place": str(place), "home": str(home), "paths": list(paths), "workdir": workdir, "given": sorted(given),
+        "driver": dict(driver),
+        "mounts": [(str(one.target), str(one.target), one.read_only) for one in mounts],
+    }  # fmt: skip
+    inside = str(Path(__file__).with_name("inside.py"))
+    return (str(Path(sys.executable).resolve()), "-I", "-S", inside, marshal.dumps(told).hex(), *argv)

@@ -1,0 +1,1 @@
+"""The component's part in the server."""

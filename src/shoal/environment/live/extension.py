@@ -1,0 +1,295 @@
+"""Jobs that name their software: it is made once for their tenant, and the way into it is put before their commands."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import structlog
+from pydantic import BaseModel
+
+from shoal.base import trees
+from shoal.base.loops import BackgroundLoop, RunningLoop
+from shoal.contract.events import EventKinds
+from shoal.contract.gangs import RUN, parse_gang_name
+from shoal.contract.pages import Column, Figure, Page, Table, Unit, Value
+from shoal.contract.records import NewEvent
+from shoal.core import Capability, Conflict, Fault, Sandbox
+from shoal.engine import MOUNTS_CAPABILITY, Gang, LaunchFailed, Mount
+from shoal.environment.activate import in_conda, in_image, in_venv
+from shoal.environment.driver import driver_files
+from shoal.environment.keeping import to_remove
+from shoal.environment.live import orders
+from shoal.environment.live.api import Keeping, router_of
+from shoal.environment.live.builder import Builder, Order, Show
+from shoal.environment.live.events import EnvironmentEvent
+from shoal.environment.live.tables import TABLES, Made, Pin, Repository
+from shoal.environment.places import Place, folder_of
+from shoal.environment.reference import read_image
+from shoal.environment.section import EnvironmentJob
+from shoal.environment.settings import EnvironmentSection
+from shoal.extension import Extension, LiveJob, Section, Server
+from shoal.store import Tables
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+log = structlog.get_logger("shoal.environment")
+
+_TIDY_S = 5.0
+
+
+class Environments(Extension, Keeping):
+    """Runs a job's command in the environment that its manifest names."""
+
+    name: ClassVar[str] = "environment"
+    settings: ClassVar[type[Section]] = EnvironmentSection
+    manifest: ClassVar[type[BaseModel] | None] = EnvironmentJob
+    tables: ClassVar[Tables | None] = TABLES
+    events: ClassVar[type[EventKinds] | None] = EnvironmentEvent
+    paths: ClassVar[Sequence[str]] = ("/v1/environments",)
+
+    def __init__(self, server: Server, settings: EnvironmentSection) -> None:
+        self._server = server
+        self._settings = settings
+        self._home = server.home / self.name
+        self._builder = Builder(server.engine, server.home / f"{self.name}-files", server.job)
+        self.repository = Repository(server.store)
+        self._over: set[str] = set()
+        self._driver: dict[str, str] = {}
+        self._writing: set[asyncio.Task[None]] = set()
+        self._tags: dict[tuple[Path, str], tuple[str, float]] = {}
+
+    @classmethod
+    def off(cls) -> Sequence[Capability]:
+        lost = "jobs that name a virtual environment, a lock file or an image are refused"
+        return (Capability("environment", False, "environment.enabled is false", lost),)
+
+    # --- life ---
+
+    async def open(self) -> None:
+        self.repository.open()
+        self._driver = await asyncio.to_thread(driver_files)
+        self._over = {one for one in self.repository.pins if self._server.job(one) is None}
+
+    async def close(self) -> None:
+        await asyncio.gather(*self._writing, return_exceptions=True)
+
+    def loops(self) -> Sequence[BackgroundLoop]:
+        return (RunningLoop("pins", self._tidy),)
+
+    async def _tidy(self) -> None:
+        while True:
+            over, self._over = self._over, set()
+            await self.repository.unpin(over)
+            await asyncio.sleep(_TIDY_S)
+
+    def moved(self, job: LiveJob) -> None:
+        if job.job.state.terminal and job.job.id in self.repository.pins:
+            self._over.add(job.job.id)
+
+    # --- act ---
+
+    async def stage(self, job: LiveJob, show: Show) -> None:
+        asked = asked_by(job)
+        if asked is None or not asked.kind.made:
+            return
+        if not self._shows_mounts():
+            raise LaunchFailed(
+                f"the engine {self._server.engine.name} makes no environments", fault=Fault.USER,
+                where=f"environment.{asked.kind}", hint="name one that its machines have, by venv or conda",
+            )  # fmt: skip
+        order = await self._order(job, asked)
+        lock = self._builder.lock(order.place)
+        if lock.locked():
+            show(f"waits for {order.place.kind} {order.place.key[:12]}".rstrip() + ", which is made for another job")
+        async with lock:
+            pin = await self._there(job, asked, order, show)
+            if self.repository.pins.get(job.job.id) != pin:
+                self._pin(job, pin)
+
+    async def _order(self, job: LiveJob, asked: EnvironmentJob) -> Order:
+        sandbox = self._server.sandbox(job.job.tenant)
+        folder = folder_of(self._home, job.job.tenant, sandbox)
+        secrets = self._server.secrets(job)
+        mounts = self._shown_mounts(sandbox)
+        if asked.image is None:
+            bundles = self._server.home / "bundles"
+            return await asyncio.to_thread(
+                orders.lock_order, job, asked, self._settings, folder, sandbox, secrets, bundles, mounts
+            )
+        image = read_image(asked.image)
+        before = self.repository.pins.get(job.job.id)
+        digest = image.digest or (before.key if before is not None and before.kind == asked.kind.value else None)
+        if digest is None and not image.local:
+            key, at = self._tags.get((folder, asked.image), ("", 0.0))
+            digest = key if key and time.monotonic() - at < self._settings.recheck else None
+        known = {one.key for one in self.repository.made.values() if one.folder == folder.name and one.kind == "image"}
+        return orders.image_order(job, image, digest, self._settings, folder, sandbox, secrets, known, mounts)
+
+    async def _there(self, job: LiveJob, asked: EnvironmentJob, order: Order, show: Show) -> Pin:
+        """Make it where it is not there."""
+        folder, kind = order.place.folder.name, order.place.kind
+        pin = Pin(folder, kind, order.place.key)
+        if pin.id in self.repository.made and order.place.path.is_dir():  # a backup holds no files
+            return pin
+        await self._make_room(folder)
+        begun = time.monotonic()
+        found = await self._builder.make(job, order, show)
+        pin = Pin(folder, kind, found.key)
+        if asked.image is not None:
+            self._tags[order.place.folder, asked.image] = found.key, time.monotonic()
+        if pin.id not in self.repository.made:
+            seconds = round(time.monotonic() - begun, 3)
+            log.info("made an environment", what=pin.id, bytes=found.bytes, seconds=seconds)
+            now = self._server.clock.now()
+            source = getattr(asked, kind)
+            made = Made(job.job.tenant, folder, kind, found.key, source, found.bytes, found.files, now, now)
+            await self.repository.keep(made)
+        return pin
+
+    def _shows_mounts(self) -> bool:
+        return any(one.name == MOUNTS_CAPABILITY and one.available for one in self._server.engine.capabilities())
+
+    def _pin(self, job: LiveJob, pin: Pin) -> None:
+        """Written down beside the launch, which need not wait for a disk. What a server that dies before it is written
+        cannot say, the next attempt finds out."""
+        now = self._server.clock.now()
+        event = NewEvent(
+            now, EnvironmentEvent.READY, self.name, f"{pin.kind} {pin.key[:12]} is there", job.job.tenant, job.job.id,
+            job.job.attempt, data={"kind": pin.kind, "key": pin.key},
+        )  # fmt: skip
+        self.repository.pins[job.job.id] = pin
+        task = asyncio.create_task(self.repository.pin(job.job.id, pin, now, event))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    def prepare(self, job: LiveJob, gang: Gang) -> Gang:
+        asked = asked_by(job)
+        named = parse_gang_name(gang.name)
+        if asked is None or named is None or named.phase != RUN:
+            return gang
+        sandbox = self._server.sandbox(job.job.tenant)
+        if asked.kind.made:
+            return self._in_made(job, asked, gang, sandbox)
+        hidden = sandbox is Sandbox.BUBBLEWRAP
+        hint = ". The sandbox bubblewrap shows what the setting environment.shown names" if hidden else ""
+        if asked.venv is not None:
+            argv = in_venv(asked.venv, gang.argv, hint=hint)
+        else:
+            assert asked.conda is not None
+            argv = in_conda(asked.conda, self._settings.conda, gang.argv, hint=hint)
+        return replace(gang, argv=argv, mounts=(*gang.mounts, *self._shown_mounts(sandbox)))
+
+    def _in_made(self, job: LiveJob, asked: EnvironmentJob, gang: Gang, sandbox: Sandbox) -> Gang:
+        pin = self.repository.pins.get(job.job.id)
+        if pin is None:
+            raise LaunchFailed("its environment was not made", fault=Fault.PLATFORM, where=gang.name)
+        place = Place(self._home / pin.folder, pin.kind, pin.key)
+        shown = (Mount(place.folder, place.folder),) if sandbox is not Sandbox.NONE else ()
+        if asked.image is None:
+            return replace(gang, argv=in_venv(str(place.path / "venv"), gang.argv), mounts=(*gang.mounts, *shown))
+        argv = in_image(
+            place.path, gang.argv, home=self._server.home.resolve(), mounts=gang.mounts, paths=asked.mounts,
+            workdir=asked.workdir, given=(*job.manifest.env, *job.manifest.secrets), driver=self._driver,
+        )  # fmt: skip
+        return replace(gang, argv=argv, mounts=(*gang.mounts, *shown, *self._shown_mounts(sandbox)))
+
+    def _shown_mounts(self, sandbox: Sandbox) -> tuple[Mount, ...]:
+        return tuple(Mount(one, one) for one in self._shown()) if sandbox is Sandbox.BUBBLEWRAP else ()
+
+    def _shown(self) -> list[Path]:
+        """Folders that the settings name, of those that are there: no part of them comes from a manifest."""
+        found = [Path(one).resolve() for one in self._settings.shown]
+        return [one for one in found if one.is_dir()]
+
+    def mount_roots(self) -> Sequence[Path]:
+        return [one.parent for one in self._shown()]
+
+    # --- keeping ---
+
+    async def _make_room(self, folder: str) -> None:
+        kept = [one for one in self.repository.made.values() if one.folder == folder]
+        await self._remove(to_remove(kept, self.repository.used(), self._settings.size), "environment", "for room")
+
+    async def remove(self, made: Iterable[Made], actor: str) -> list[str]:
+        used = self.repository.used()
+        ids = []
+        for one in made:
+            if one.id in used:
+                raise Conflict(
+                    f"{one.kind} {one.key} is what a job runs with", where=one.key, hint="wait until the job is over"
+                )
+            ids.append(one.id)
+        await self._remove(ids, actor, "asked for")
+        return ids
+
+    async def _remove(self, ids: Sequence[str], actor: str, why: str) -> None:
+        for one in ids:
+            made = self.repository.made.get(one)
+            if made is None:
+                continue
+            place = Place(self._home / made.folder, made.kind, made.key)
+            async with self._builder.lock(place):
+                now = self._server.clock.now()
+                cause = f"{made.kind} {made.key[:12]} was removed: {why}"
+                event = NewEvent(
+                    now, EnvironmentEvent.REMOVED, actor, cause, made.tenant,
+                    data={"kind": made.kind, "key": made.key},
+                )  # fmt: skip
+                await self.repository.drop(one, event)
+                await asyncio.to_thread(_remove_files, place)
+
+    # --- shown ---
+
+    def capabilities(self) -> Sequence[Capability]:
+        total = sum(one.bytes for one in self.repository.made.values())
+        return (Capability("environment", True, f"{len(self.repository.made)} made, {total / 2**20:.0f} MiB"),)
+
+    def page(self, tenant: str | None) -> Page | None:
+        made = self.repository.of(tenant)
+        figures = [
+            Figure(name="environments", value=len(made)),
+            Figure(name="held", value=sum(one.bytes for one in made), unit=Unit.BYTES),
+        ]
+        rows: list[list[Value]] = [[one.tenant, one.kind, one.key[:12], one.bytes, one.used_at] for one in made]
+        columns = [
+            Column(name="tenant"), Column(name="kind"), Column(name="key"), Column(name="size", unit=Unit.BYTES),
+            Column(name="last used", unit=Unit.TIME),
+        ]  # fmt: skip
+        table = Table(title="Made for jobs", columns=columns, rows=rows, empty="nothing was made yet")
+        return Page(title="Environments", figures=figures, parts=[table])
+
+    def routers(self) -> Sequence[APIRouter]:
+        return (router_of(),)
+
+
+def asked_by(job: LiveJob) -> EnvironmentJob | None:
+    """The job's section, which was checked when it came; most jobs' manifests are not read for this."""
+    if '"environment"' not in job.job.manifest:
+        return None
+    given = job.manifest.extensions.get(Environments.name)
+    return None if given is None else EnvironmentJob.model_validate(given)
+
+
+def _remove_files(place: Place) -> None:
+    """Whatever its tenant has put on the way there: no link is followed. Blocks."""
+    try:
+        folder = os.open(place.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            above = trees.open_beneath(folder, place.kind)
+        finally:
+            os.close(folder)
+    except OSError as problem:
+        log.warning("an environment could not be removed", place=str(place.path), error=str(problem))
+        return
+    try:
+        if left := trees.remove(f"/proc/self/fd/{above}/{place.key}"):
+            log.warning("an environment could not be removed", place=str(place.path), error=left)
+    finally:
+        os.close(above)
