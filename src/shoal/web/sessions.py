@@ -95,7 +95,7 @@ class Sessions:
         same = sorted(
             (other for other in self._by_digest.values() if other.token_id == who.token_id), key=lambda it: it.made_at
         )
-        for old in same[: len(same) - MOST_OF_ONE + 1]:
+        for old in same[: max(0, len(same) - MOST_OF_ONE + 1)]:
             self._drop(old, "expired")
         self._by_digest[one.digest], self._used_at[one.digest] = one, now
         await self._store.transact(lambda connection: _insert(connection, one))

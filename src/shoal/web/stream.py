@@ -146,7 +146,9 @@ class Hub:
                 retry_after_s=_RETRY_S,
             )  # fmt: skip
         tab = Tab(tenant, token_id, session)
-        # Behind the last batch, of which it hears with the others.
+        if self._timer is None:  # no batch is due: while no page was open, there was none
+            self._sent = self._newest
+        # Where a batch is due, this page hears of it with the others.
         seq, now = self._sent, self._now()
         hello = encode("hello", seq, {"seq": seq, "server": self._version, "now": now})
         tab.put(b"retry: 1000\n" + hello, self._reset)
