@@ -62,7 +62,7 @@ class WebHouse(House):
 
     def browser(self, **options: Any) -> httpx.AsyncClient:
         """Without a token; it keeps the cookies that it is given."""
-        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=True)
         return httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}", **options)
 
     @asynccontextmanager

@@ -115,10 +115,10 @@ async def test_no_frame_no_foreign_and_no_inline_code(house: WebHouse, built: Pa
         assert headers["referrer-policy"] == "no-referrer"
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:7070", "localhost.evil.example", ""])
-async def test_a_rebound_name_gets_no_page(house: WebHouse, built: Path, host: str) -> None:
+async def test_a_rebound_name_gets_no_page(house: WebHouse, built: Path) -> None:
     house.web.site = Site(built)
-    for path in ("/ui/", "/ui/assets/index-abc123.js"):
-        answer = await house.browser().get(path, headers={"host": host})
-        assert answer.status_code == 421
-        assert "web.hosts" in answer.text
+    for host in ("evil.example", "evil.example:7070", "localhost.evil.example", ""):
+        for path in ("/ui/", "/ui/assets/index-abc123.js"):
+            answer = await house.browser().get(path, headers={"host": host})
+            assert answer.status_code == 421, host
+            assert "web.hosts" in answer.text

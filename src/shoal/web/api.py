@@ -5,40 +5,28 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import RedirectResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from shoal.contract.principal import ADMIN, Principal, TokenRole
-from shoal.core import Forbidden, NotFound, Unavailable
+from shoal.core import Forbidden, NotFound
 from shoal.extension.describe import fails, shows
 from shoal.extension.web import NEWEST, FromApi, TenantQuery, Who, answer, extension_of, filter_of
 from shoal.web import site
 from shoal.web.models import ChangesView, LinkView, SessionView, SignIn
+from shoal.web.oidc_api import add_oidc
 from shoal.web.parts import Parts
 from shoal.web.requests import HOSTS_HINT, is_own_host, is_own_page, is_secure
-from shoal.web.sessions import Identity, Session, Voucher
+from shoal.web.sessions import Voucher
+from shoal.web.signing import NO_STORE, PAGE_PATH, OfPage, set_cookie, start_session, view
 from shoal.web.stream import Hub
-
-PAGE_PATH = "/ui/"
-_TAGS = ["web"]
-_NO_STORE = {"Cache-Control": "no-store"}
-
-
-async def get_parts(request: Request) -> Parts:
-    found = extension_of(request, Parts)  # type: ignore[type-var]
-    if not found.is_open:
-        raise Unavailable("the web page is not open yet")
-    return found
-
-
-OfPage = Annotated[Parts, Depends(get_parts)]
 
 
 def router_of() -> APIRouter:
     router = APIRouter(tags=["web"])
     _add_files(router)
     _add_sessions(router)
+    add_oidc(router)
     _add_stream(router)
     return router
 
@@ -91,7 +79,10 @@ def _add_sessions(router: APIRouter) -> None:
                 "this token is not known here, or was revoked", where="token",
                 hint="ask the admin: `shoal tenant token TENANT`",
             )  # fmt: skip
-        return await start_session(request, page, who, Voucher.HOLDER, secure=is_secure(request.headers))
+        secret, made = await start_session(request, page, who, Voucher.HOLDER)
+        signed_in = answer(view(page, made).model_dump(), headers=NO_STORE)
+        set_cookie(signed_in, page, secret, secure=is_secure(request.headers))
+        return signed_in
 
     @router.get(
         "/v1/web/session", summary="Who is signed in to the web page", response_class=Response,
@@ -99,7 +90,7 @@ def _add_sessions(router: APIRouter) -> None:
     )  # fmt: skip
     async def session(request: Request, page: OfPage) -> Response:
         """Answers also where nobody is."""
-        return answer(view(page, page.session(request)).model_dump(), headers=_NO_STORE)
+        return answer(view(page, page.session(request)).model_dump(), headers=NO_STORE)
 
     @router.delete(
         "/v1/web/session", status_code=204, summary="Sign out of the web page", response_class=Response,
@@ -109,7 +100,7 @@ def _add_sessions(router: APIRouter) -> None:
         """The cookie is good for nothing after that."""
         if (found := page.session(request)) is not None:
             await page.sessions.end(found)
-        gone = Response(None, 204, {**_NO_STORE, "Clear-Site-Data": '"storage"'})
+        gone = Response(None, 204, NO_STORE)
         gone.delete_cookie(page.cookie, path="/", httponly=True, samesite="strict")
         return gone
 
@@ -125,7 +116,7 @@ def _add_sessions(router: APIRouter) -> None:
             raise Forbidden("a link is made for a token, and this request has none that is known here")
         code, until = page.codes.make(who)
         return answer(LinkView(code=code, path=f"{PAGE_PATH}#code={code}", expires_at=until).model_dump(),
-                      headers=_NO_STORE)  # fmt: skip
+                      headers=NO_STORE)  # fmt: skip
 
 
 def _check_page(request: Request, page: Parts) -> None:
@@ -136,36 +127,6 @@ def _check_page(request: Request, page: Parts) -> None:
         raise Forbidden("a sign-in comes from the server's own page", where="Origin", hint=HOSTS_HINT)
     if not headers.get("content-type", "").lower().startswith("application/json"):
         raise Forbidden("a sign-in is JSON", hint="send Content-Type: application/json")
-
-
-async def start_session(request: Request, page: Parts, who: Identity, by: Voucher, *, secure: bool) -> Response:
-    """The answer that signs a browser in."""
-    if (old := page.sessions.find(request.cookies.get(page.cookie, ""))) is not None:
-        await page.sessions.end(old)
-    secret, made = await page.sessions.start(who.principal, who.name, by)
-    signed_in = answer(view(page, made).model_dump(), headers=_NO_STORE)
-    set_cookie(signed_in, page, secret, secure=secure)
-    return signed_in
-
-
-def set_cookie(response: Response, page: Parts, secret: str, *, secure: bool) -> None:
-    age = int(page.lifetime_s)
-    response.set_cookie(page.cookie, secret, age, path="/", secure=secure, httponly=True, samesite="strict")
-
-
-def view(page: Parts, found: Session | None) -> SessionView:
-    if found is None:
-        return SessionView(signed_in=False, oidc=page.offers_oidc)
-    return SessionView(
-        signed_in=True, tenant=found.tenant, role=role_of(found.principal), name=found.name,
-        expires_at=found.expires_at, oidc=page.offers_oidc,
-    )  # fmt: skip
-
-
-def role_of(who: Principal) -> str:
-    if who.admin:
-        return ADMIN
-    return TokenRole.VIEWER if who.read_only else TokenRole.MEMBER
 
 
 # --- the stream ---
@@ -198,7 +159,7 @@ class _TabStream(StreamingResponse):
     """An open page, which is counted as long as its stream is sent."""
 
     def __init__(self, hub: Hub, tenant: str | None, token_id: str, session: str | None, after: int | None) -> None:
-        headers = {**_NO_STORE, "X-Accel-Buffering": "no"}
+        headers = {**NO_STORE, "X-Accel-Buffering": "no"}
         super().__init__((), media_type="text/event-stream", headers=headers)
         self._hub = hub
         self._asked = tenant, token_id, session, after

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from fastapi import APIRouter, Request
 
 from shoal import __version__
+from shoal.base.extras import install
 from shoal.base.home import Home, read_server
 from shoal.base.loops import BackgroundLoop, RunningLoop
 from shoal.contract.principal import Principal
 from shoal.contract.records import Event
-from shoal.core import Capability
+from shoal.core import Capability, Clock, Invalid
 from shoal.extension import Extension, Section, Server
 from shoal.extension.metrics import gauge
 from shoal.extension.web import Api, Credentials
@@ -25,12 +26,14 @@ from shoal.web.api import router_of
 from shoal.web.parts import Parts
 from shoal.web.requests import host_name, refuse
 from shoal.web.sessions import Codes, Identity, KnownTokens, Session, Sessions, Voucher
-from shoal.web.settings import WebSection
+from shoal.web.settings import OidcSettings, WebSection
 from shoal.web.stream import Hub
 from shoal.web.tables import TABLES
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
+
+    from shoal.web.oidc import Provider
 
 _WRITE_EVERY_S = 60.0
 _BEAT_EVERY_S = 15.0
@@ -58,6 +61,8 @@ class Web(Extension, Parts):
         self.sessions = Sessions(
             server.store, server.clock, lifetime_s=settings.lifetime, idle_s=settings.idle, ended=self._ended
         )
+        self.oidc = _provider(settings.oidc, server.clock) if settings.oidc.issuer else None
+        self.oidc_url = settings.oidc.url.rstrip("/")
         self._names = settings.names
         self._bound: str | None = None
         self._leaving: asyncio.Task[None] | None = None
@@ -146,6 +151,9 @@ class Web(Extension, Parts):
             self._bound = host_name(info.url.partition("://")[2])
         return self._names | {self._bound} if self._bound else self._names
 
+    def tenants(self) -> Collection[str]:
+        return self._server.tenants()
+
     def end_streams_with(self, api: Api) -> None:
         async def wait() -> None:
             await api.leaving()
@@ -165,6 +173,27 @@ class Web(Extension, Parts):
 
     def routers(self) -> Sequence[APIRouter]:
         return (router_of(),)
+
+
+def _provider(settings: OidcSettings, clock: Clock) -> Provider:
+    """Raises Invalid for settings that cannot work, and where the library is missing."""
+    try:
+        from shoal.web.oidc import Client, Provider, check_client
+    except ImportError as error:
+        raise Invalid(
+            f"sign-in by OpenID Connect needs a package: {error}", where="web.oidc", hint=install("oidc")
+        ) from error
+    secret = ""
+    if settings.client_secret_file:
+        try:
+            secret = Path(settings.client_secret_file).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Invalid(f"the secret cannot be read: {error}", where="web.oidc.client_secret_file") from error
+    client = Client(
+        settings.issuer, settings.client_id, secret, settings.scopes, settings.claim, settings.rights
+    )  # fmt: skip
+    check_client(client)
+    return Provider(client, clock)
 
 
 def _page_capability(built: bool) -> Capability:
