@@ -10,7 +10,7 @@ BIN := .venv/bin
 NATIVE := .ci/native .ci/opencl $(shell find native -type f)
 BENCHMARKS := $(filter-out benchmarks/common.py benchmarks/networks.py benchmarks/serving_common.py,$(sort $(wildcard benchmarks/*.py)))
 
-.PHONY: help setup demo test test-slow mutation bench lint typecheck docs clean postgresql slurm bubblewrap fuse images ray
+.PHONY: help setup demo test test-slow mutation bench lint typecheck docs clean postgresql slurm bubblewrap fuse images web chromium ray
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,10 +29,10 @@ setup: .venv/.ready-dev ## make .venv with everything for development
 demo: .venv/.ready-demo ## watch the main job: many tenants, a killed server, nothing lost (a minute)
 	@$(BIN)/shoal demo $(ARGS)
 
-test: setup postgresql slurm bubblewrap fuse images ## prove it: all tests but the slow ones
+test: setup postgresql slurm bubblewrap fuse images web chromium ## prove it: all tests but the slow ones
 	@timeout --foreground --kill-after=60 $(TEST_LIMIT_S) $(BIN)/pytest -n $(WORKERS) -m 'not slow' $(ARGS)
 
-test-slow: setup postgresql slurm bubblewrap fuse images ## the heavier suites: fuzzing, long simulations, each property on all of its examples
+test-slow: setup postgresql slurm bubblewrap fuse images web chromium ## the heavier suites: fuzzing, long simulations, each property on all of its examples
 	@$(BIN)/pytest -m 'slow or property' --hypothesis-profile=ci $(ARGS)
 
 mutation: setup ## change one operator at a time and see that a test notices (hours; ARGS=turns for a part)
@@ -52,6 +52,12 @@ fuse:
 
 images:
 	@.ci/images
+
+web: ## build the web page, where its sources have changed
+	@.ci/web
+
+chromium:
+	@.ci/chromium
 
 ray: setup ## get Ray (240 MB), which the tests of its engine need; without it they are skipped
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt ray
@@ -75,5 +81,5 @@ docs: setup ## build the site into build/site, strictly: links and anchors resol
 	@DISABLE_MKDOCS_2_WARNING=true NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --clean
 
 clean: ## remove .venv, caches and builds
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/shoal/*/_native
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/shoal/*/_native src/shoal/web/_site web/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

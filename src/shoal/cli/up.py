@@ -148,10 +148,13 @@ def _welcome(info: Any, settings: Any) -> str:
     from shoal.control.server import whose_rights
 
     home = settings.home.path
+    section = getattr(settings.values, "web", None)
+    page = f"  page   {info.url}/ui/ (signed in by `shoal web`)\n" if section is not None and section.enabled else ""
     return (
         f"Shoal {__version__} answers at {info.url} (pid {info.pid})\n"
         f"  home   {home}\n"
         f"  token  {home / 'admin.token'} (the admin's; only you can read it)\n"
+        f"{page}"
         f"  api    {info.url}/openapi.json\n"
         f"  jobs   {whose_rights(settings)}"
     )

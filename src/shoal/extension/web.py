@@ -45,6 +45,16 @@ async def get_principal(request: Request) -> Principal:
 Who = Annotated[Principal, Depends(get_principal)]
 
 
+class Credentials(Protocol):
+    """A question to extensions: who sends a request that has no `Authorization`, by another proof, such as a cookie."""
+
+    def principal(self, request: Request) -> Principal | None:
+        """None: the request has no such proof. Raises Forbidden for a proof that does not hold for this request.
+
+        Asked on the event loop: answer in microseconds."""
+        ...
+
+
 async def get_asker(request: Request, principal: Who) -> Principal:
     """As `get_principal`, for a request whose answer is expensive to work out: these have a rate of their own."""
     request.app.state.question(request, principal)
@@ -194,6 +204,10 @@ class Api(Protocol):
         self, asked: EventQuery, who: Principal, *, tenant: str, owner_id: str, over: Callable[[], bool]
     ) -> Response:
         """The events of what `owner_id` names and of its jobs; a stream of them ends once it is `over`."""
+        ...
+
+    async def leaving(self) -> None:
+        """Returns once the server is about to leave: what is held open must end then."""
         ...
 
 

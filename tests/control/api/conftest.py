@@ -64,10 +64,10 @@ class House:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, who: str = "admin", query: str = "", headers: Mapping[str, str] | None = None
+        self, path: str, who: str | None = "admin", query: str = "", headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[Stream]:
         """A response that is read while it is written; leaving hangs up."""
-        given = {"authorization": f"Bearer {self.tokens[who]}", **(headers or {})}
+        given = {**({"authorization": f"Bearer {self.tokens[who]}"} if who else {}), **(headers or {})}
         scope = {
             "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"}, "http_version": "1.1", "method": "GET",
             "path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": "", "scheme": "http",

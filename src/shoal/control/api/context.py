@@ -19,7 +19,7 @@ from shoal.control.api.usage import Usage
 from shoal.control.plane import ControlPlane
 from shoal.control.tokens import TokenCache
 from shoal.core import Conflict, NotFound, Unavailable
-from shoal.extension.web import QUICK_PARSE_BYTES
+from shoal.extension.web import QUICK_PARSE_BYTES, Credentials
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,10 +50,18 @@ class Context:
     def principal(self, request: Request) -> Principal:
         """The caller, unless its token is over its rate limit, or a viewer's and this changes something. Raises
         Unauthenticated, RateLimited and Forbidden."""
-        who = self.tokens.principal(request.headers.get("authorization"))
+        who = self._sender(request)
         self.usage.request(who.token_id)
         who.require_method(request.method)
         return who
+
+    def _sender(self, request: Request) -> Principal:
+        authorization = request.headers.get("authorization")
+        if authorization is None:
+            for one in self.plane.extensions.answers.to(Credentials):
+                if (who := one.principal(request)) is not None:
+                    return who
+        return self.tokens.principal(authorization)
 
     def follow(self) -> Callable[[], None]:
         """Keep the feed, the metrics and the known tokens up with what is committed; the result ends that."""

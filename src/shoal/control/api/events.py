@@ -170,3 +170,9 @@ class ServerApi:
     ) -> Response:
         log = Log(self._context, tenant, owner_id=owner_id, over=over)
         return await answer_log(log, who, replace(asked, after=asked.after or 0))
+
+    async def leaving(self) -> None:
+        with self._context.feed.watch(owner_id="") as watch:
+            while not watch.closed:
+                watch.clear()
+                await watch.wait(self._context.limits.wait_s)

@@ -1,0 +1,9 @@
+"""The declaration of this component."""
+
+from shoal.extension import Component
+
+WEB = Component(
+    extension="shoal.web.extension:Web",
+    commands={"web": "shoal.web.commands.web"},
+    client={"web": "shoal.web.methods:Web"},
+)
