@@ -98,6 +98,9 @@ def run(
         bool, typer.Option("--local", help="Run the command line here, at a device's gate, without a server.")
     ] = False,
     device: Annotated[str | None, typer.Option(help="With --local: which (see `shoal device doctor`).")] = None,
+    pty: Annotated[
+        bool, typer.Option("--pty", help="Run the command line at a terminal, which is this one; ~d detaches from it.")
+    ] = False,
     line: Annotated[list[str] | None, typer.Option(hidden=True, help="The command line.")] = None,
 ) -> None:
     """Submit a job, or a command line, and follow its log to the end. The exit code is 0 only if it succeeded.
@@ -108,6 +111,9 @@ def run(
     device, as with --local. Ctrl-C ends the following, not the job. With --json the log goes to stderr and the job to
     stdout.
     """  # fmt: skip
+    if pty:
+        _at_terminal(context, line, options, tenant, key)
+        return
     if line and (files or file):
         raise Invalid("there are a manifest and a command line", where="FILE", hint="give one of them")
     if not line:
@@ -157,6 +163,24 @@ def _job(
         made = options.manifest(line, Path.cwd(), os.environ, reads=True)
         made["bundle"] = client.upload(stdin.archive(data), tenant=tenant).bundle
     return made
+
+
+def _at_terminal(
+    context: CliContext, line: list[str] | None, options: CommandOptions, tenant: str | None, key: str | None
+) -> None:
+    """Submit the command line as a job with a terminal, and end with its exit code."""
+    from shoal.base.discover import find
+
+    if not line:
+        raise Invalid("a terminal is for a command line", where="--pty", hint="`shoal run --pty -- bash`")
+    run_at = next(iter(find("terminal").values()), None)
+    if run_at is None:
+        raise Unavailable("nothing here gives jobs a terminal", hint=extras.install("control"))
+    made = options.manifest(line, Path.cwd(), os.environ, reads=False)
+    with context.client(patience_s=30.0) as client:
+        code = run_at.load()(context, client, made, tenant=tenant, idempotency_key=key)
+    if code:
+        raise typer.Exit(code)
 
 
 def _launcher() -> Any:
