@@ -73,6 +73,7 @@ class Relay:
         be reached any more."""
         with woken_by(*SIGNALS) as woken, raw(self._streams.source, wanted=self._streams.terminal):
             lost_at: float | None = None
+            told = False
             while True:
                 try:
                     connection = self._connect()
@@ -80,10 +81,10 @@ class Relay:
                     now = time.monotonic()
                     if not self._connected_once:
                         raise
-                    if lost_at is None:
-                        lost_at = now
+                    if not told:
+                        told = True
                         self._say("the connection is lost; it is tried again (~. leaves)")
-                    if now - lost_at > self._patience_s:
+                    if lost_at is not None and now - lost_at > self._patience_s:
                         raise Over(error, self._written) from None
                     self._wait(woken)
                     continue
@@ -91,9 +92,9 @@ class Relay:
                     if not self._connected_once:
                         raise
                     raise Over(error, self._written) from None
-                if lost_at is not None:
+                if told:
                     self._say("connected again")
-                    lost_at = None
+                lost_at, told = None, False
                 try:
                     self._connected_once = True
                     self._carry(connection, woken)

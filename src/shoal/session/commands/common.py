@@ -36,13 +36,12 @@ def at_terminal() -> bool:
 
 
 def follow_main(
-    context: CommandContext, client: Any, job_id: str, rank: int, *, shared: bool, patience_s: float = 600.0
+    context: CommandContext, client: Any, job_id: str, rank: int, *, shared: bool, wait_s: int = _WAIT_S
 ) -> int:
     """Be at a job's own terminal to its end; the exit code of its command."""
     terminal = at_terminal()
     relay = Relay(
-        connector(client, job_id, MAIN, rank), streams(terminal=terminal), context.note, shared=shared,
-        patience_s=patience_s,
+        connector(client, job_id, MAIN, rank, wait_s), streams(terminal=terminal), context.note, shared=shared
     )  # fmt: skip
     try:
         return relay.run()

@@ -22,11 +22,12 @@ def run_at_terminal(context: CommandContext, client: Any, manifest: dict[str, An
     for warning in job.warnings:
         context.note(f"warning: {job.name}: {warning.text}")
     context.note(f"{job.id}  {job.name} ({job.tenant})")
-    told = ""
+    told, wait_s = "", 1  # a job that waits longer says why
     while True:
         try:
-            return common.follow_main(context, client, job.id, 0, shared=False)
+            return common.follow_main(context, client, job.id, 0, shared=False, wait_s=wait_s)
         except Conflict as error:  # it waits
+            wait_s = 20
             waiting = client.explain(job.id)
             if waiting.summary != told:
                 told = waiting.summary
