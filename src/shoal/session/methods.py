@@ -19,7 +19,15 @@ def execute(
     return Call("POST", path, reads(SessionView), body=body, headers=headers, repeatable=False)
 
 
+def ssh(job_id: str, key: str, *, rank: int = 0) -> Call[SessionView]:
+    """An OpenSSH server beside a rank of a running job, for one connection, which lets this public key in."""
+    body, headers = json_body({"ssh_key": key, "rank": rank})
+    path = f"/v1/jobs/{path_piece('job', job_id)}/sessions"
+    return Call("POST", path, reads(SessionView), body=body, headers=headers, repeatable=False)
+
+
 class Session(Namespace):
     """The methods of `client.session`."""
 
     execute = single(execute)
+    ssh = single(ssh)

@@ -6,31 +6,13 @@ import os
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from shoal.base.console.command import CommandContext, JobArgument, TenantOption, command
 from shoal.base.console.panels import JOBS
 from shoal.core import Invalid
 from shoal.session.client.relay import Detached, Over, Relay
 from shoal.session.commands import common
-
-
-class WithLine(TyperCommand):
-    """All that follows `--` is the command line."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        at = args.index("--") if "--" in args else len(args)
-        left: list[str] = super().parse_args(ctx, args[:at])
-        ctx.params["line"] = args[at + 1 :]
-        return left
-
-    def make_parser(self, ctx: Any) -> Any:
-        parser = super().make_parser(ctx)
-        del parser._long_opt["--line"]  # nobody types it
-        return parser
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        return ["[OPTIONS]", "JOB -- COMMAND..."]
+from shoal.session.commands.line import WithLine
 
 
 def register(app: typer.Typer) -> None:

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from shoal.base.http.tunnel import Tunnel
 from shoal.contract.principal import Principal
 from shoal.extension.describe import fails, shows
-from shoal.extension.web import Who, answer, extension_of, read_body
-from shoal.session.models import ExecRequest, SessionView
+from shoal.extension.web import Who, answer, extension_of, parse_body, read_body
+from shoal.session.models import ExecRequest, SessionView, parse_exec
 
 SESSION, FORWARD = b"shoal-session", b"shoal-forward"
 """The protocols that a client upgrades to: frames of an agent, and the bytes of a TCP connection."""
@@ -70,7 +70,7 @@ def router_of() -> APIRouter:
     async def execute(request: Request, entrance: FromEntrance, who: Who, job_id: JobId) -> Response:
         """It has the job's rights, limits, namespaces, directory and environment. It begins when its client attaches
         to the session that is answered."""
-        asked = ExecRequest.model_validate_json(await read_body(request, _MOST_BODY))
+        asked = await parse_body(await read_body(request, _MOST_BODY), parse_exec)
         session = await entrance.execute(who, job_id, asked)
         return answer(SessionView(id=session, job_id=job_id, rank=asked.rank).model_dump(mode="json"))
 

@@ -16,6 +16,14 @@ _PYTHON = os.path.realpath(sys.executable)
 _AGENT = Path(__file__).parent.with_name("agent.py")
 
 
+_SSHD = _AGENT.with_name("sshd.py")
+
+
+def sshd_line(key: str) -> tuple[str, ...]:
+    """What becomes an OpenSSH server for one connection."""
+    return (_PYTHON, "-I", "-S", str(_SSHD), key)
+
+
 def shorter(most: float, wanted: float | None) -> int:
     """A limit in whole seconds, where 0 is none."""
     limits = [limit for limit in (most, wanted) if limit]

@@ -7,6 +7,7 @@ import secrets
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import structlog
@@ -21,7 +22,7 @@ from shoal.core import Capability, Conflict, NotFound, Overloaded, ShoalError, U
 from shoal.engine import Beside, Enterable, Gang
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.session.live.api import router_of
-from shoal.session.live.commands import MAIN, agent_line
+from shoal.session.live.commands import MAIN, agent_line, sshd_line
 from shoal.session.live.settings import SessionJob, SessionSection
 from shoal.session.models import ExecRequest
 
@@ -144,9 +145,10 @@ class Sessions(Extension):
         engine = self._engine()
         _, gang = await self.running(who, job_id, asked.rank, 0.0)
         session = f"x{secrets.token_hex(8)}"
-        line = agent_line(session, asked.command, self._settings, terminal=asked.terminal)
+        command = asked.command if asked.ssh_key is None else sshd_line(asked.ssh_key)
+        line = agent_line(session, command, self._settings, terminal=asked.terminal)
         await engine.start_beside(gang, asked.rank, Beside(session, line, asked.env))
-        log.info("exec", job=job_id, session=session, actor=who.actor, command=asked.command[0])
+        log.info("exec", job=job_id, session=session, actor=who.actor, command=Path(command[0]).name)
         return session
 
     async def forward(self, who: Principal, job_id: str, port: int, rank: int) -> Tunnel:
