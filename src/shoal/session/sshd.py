@@ -80,7 +80,6 @@ def prepare(key: str) -> tuple[str, list[str], dict[str, str]]:
         os.mkdir(folder, 0o700)  # noqa: PTH102
     except FileExistsError:
         pass
-    _make_host_key(f"{folder}/host_key")
     directory = os.getcwd()  # noqa: PTH109
     with open("/etc/passwd") as file:
         known = file.read()
@@ -97,18 +96,20 @@ def prepare(key: str) -> tuple[str, list[str], dict[str, str]]:
         **os.environ, "LD_PRELOAD": wrapper, "NSS_WRAPPER_PASSWD": f"{folder}/passwd",
         "NSS_WRAPPER_GROUP": f"{folder}/group",
     }  # fmt: skip
+    _make_host_key(f"{folder}/host_key", environment)
     return server, [server, "-i", "-e", "-f", f"{own}.config"], environment
 
 
-def _make_host_key(path: str) -> None:
+def _make_host_key(path: str, environment: dict[str, str]) -> None:
     if os.path.isfile(path):
         return
     import subprocess
 
     draft = f"{path}.{os.getpid()}"
-    subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", draft], check=True, stdin=subprocess.DEVNULL
-    )
+    line = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", draft]
+    made = subprocess.run(line, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
+    if made.returncode:
+        raise Missing("no key could be made for the job's host (Debian: openssh-client)")
     try:
         os.link(draft, path)  # the first one stays
     except FileExistsError:
