@@ -1,7 +1,7 @@
 """The process in a job that owns one session: a command at a terminal or at pipes, and what it wrote last.
 
 `agent.py OPTIONS -- COMMAND...`, run by an isolated interpreter with the job's rights, so it needs nothing of Shoal but
-`frames`, and only light parts of the standard library. It listens on a Unix socket in `SHOAL_RUN`. Clients come and go,
+`frames` and `streams`, and only light parts of the standard library. It listens on a Unix socket in `SHOAL_RUN`. Clients come and go,
 and so does the server; the command and what it wrote stay. A client says where it stopped, and gets what came since.
 """
 
@@ -10,13 +10,10 @@ and so does the server; the command and what it wrote stay. A client says where 
 from __future__ import annotations
 
 import _socket as sockets
-import errno
-import fcntl
 import os
 import select
 import struct
 import sys
-import termios
 import time
 
 TYPE_CHECKING = False
@@ -49,11 +46,13 @@ if TYPE_CHECKING:
         take_frames,
         write_fields,
     )  # fmt: skip
+    from shoal.session.streams import drain, resize, take_over, write_all
 else:
     import _signal as signal
 
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
     from frames import *  # noqa: F403
+    from streams import *  # noqa: F403
 
 _MOST_CLIENTS = 16
 _MOST_NAMES = 64
@@ -183,7 +182,7 @@ class Agent:
             poll.register(self.input, select.POLLOUT | old)
         for fd, events in poll.poll(1000):
             if fd == woken:
-                _drain(woken)
+                drain(woken)
             elif fd == listener.fileno():
                 self.accept(listener)
             elif fd in self.clients:
@@ -205,7 +204,7 @@ class Agent:
     def start(self) -> None:
         if self.terminal:
             main, side = os.openpty()
-            _resize(main, number(self.options, "rows", 9999), number(self.options, "cols", 9999))
+            resize(main, number(self.options, "rows", 9999), number(self.options, "cols", 9999))
             os.set_inheritable(main, False)
             self.pid = os.fork()
             if self.pid == 0:
@@ -218,7 +217,7 @@ class Agent:
             (read_in, self.input), (out, write_out), (errors, write_errors) = pipes
             self.pid = os.fork()
             if self.pid == 0:
-                self.become(lambda: _take_over(read_in, write_out, write_errors))
+                self.become(lambda: take_over(read_in, write_out, write_errors))
             for fd in (read_in, write_out, write_errors):
                 os.close(fd)
             for fd in (self.input, out, errors):
@@ -266,7 +265,7 @@ class Agent:
         self.active_at = time.monotonic()
         self.kept.add(self.outputs[fd], data)
         if self.main:
-            _write_all(1, data)
+            write_all(1, data)
         return True
 
     def feed(self) -> None:
@@ -447,7 +446,7 @@ class Agent:
             self.end_input()
         elif kind == SIZE:
             if self.terminal and self.pid and self.input >= 0:
-                _resize(self.input, *struct.unpack(">HH", payload))
+                resize(self.input, *struct.unpack(">HH", payload))
         elif kind == ACK:
             (acknowledged,) = struct.unpack(">Q", payload)
             if client.acknowledged < acknowledged <= client.sent:
@@ -484,38 +483,7 @@ class Agent:
             self.options |= {name: said[name] for name in ("rows", "cols") if name in said}
             self.start()
         elif self.terminal and self.input >= 0 and number(said, "rows"):
-            _resize(self.input, number(said, "rows", 9999), number(said, "cols", 9999))
-
-
-def _resize(terminal: int, rows: int, columns: int) -> None:
-    try:
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows or 24, columns or 80, 0, 0))
-    except OSError:
-        pass
-
-
-def _take_over(*streams: int) -> None:
-    os.setsid()
-    for target, fd in enumerate(streams):
-        os.dup2(fd, target)
-
-
-def _drain(fd: int) -> None:
-    try:
-        while os.read(fd, 4096):
-            pass
-    except BlockingIOError:
-        pass
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    """Into the job's log; a full disk costs the log and nothing else."""
-    try:
-        while data:
-            data = data[os.write(fd, data) :]
-    except OSError as problem:
-        if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EPIPE):
-            raise
+            resize(self.input, number(said, "rows", 9999), number(said, "cols", 9999))
 
 
 def main() -> NoReturn:
