@@ -28,7 +28,7 @@ class Speaker:
         held = os.open(folder, os.O_PATH)
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(LONG_S)
-        self.socket.connect(f"/proc/self/fd/{held}/session-t.sock")
+        eventually(lambda: self.socket.connect_ex(f"/proc/self/fd/{held}/session-t.sock") == 0)
         os.close(held)
         self.came = bytearray()
         self.queue: list[tuple[bytes, bytes]] = []
@@ -92,7 +92,6 @@ def agent(folder: Path, *command: str, **options: object) -> Iterator[subprocess
             env={**os.environ, "SHOAL_RUN": str(folder), "TERM": "xterm"}, stdin=subprocess.DEVNULL, stdout=log,
         )  # fmt: skip
     try:
-        eventually(lambda: (folder / "session-t.sock").exists() or process.poll() is not None)
         yield process
     finally:
         process.kill()

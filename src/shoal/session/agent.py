@@ -1,8 +1,9 @@
 """The process in a job that owns one session: a command at a terminal or at pipes, and what it wrote last.
 
 `agent.py OPTIONS -- COMMAND...`, run by an isolated interpreter with the job's rights, so it needs nothing of Shoal but
-`frames` and `streams`, and only light parts of the standard library. It listens on a Unix socket in `SHOAL_RUN`. Clients come and go,
-and so does the server; the command and what it wrote stay. A client says where it stopped, and gets what came since.
+`frames` and `streams`, and only light parts of the standard library. It listens on a Unix socket in `SHOAL_RUN`.
+Clients come and go, and so does the server; the command and what it wrote stay. A client says where it stopped, and
+gets what came since.
 """
 
 # ruff: noqa: S606, SIM105 - pathlib and contextlib would each cost more than all of this takes to start
