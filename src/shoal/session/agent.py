@@ -105,6 +105,7 @@ class Agent:
         self.hung_up_at: float | None = None
         self.warned = ""
         self.stays = self.main
+        self.umask = 0o077
 
     # --- the whole of it ---
 
@@ -137,7 +138,7 @@ class Agent:
             os.unlink(path)  # noqa: PTH108
         except OSError:
             pass
-        os.umask(0o077)
+        self.umask = os.umask(0o077)
         listener.bind(path)
         listener.listen(_MOST_CLIENTS)
         return listener, path
@@ -232,7 +233,7 @@ class Agent:
             signal.set_wakeup_fd(-1)
             for one in (*_PASSED_ON, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(one, signal.SIG_DFL)
-            os.umask(0o022)
+            os.umask(self.umask)
             os.execvp(self.argv[0], self.argv)
         except FileNotFoundError:
             os.write(2, f"shoal: {self.argv[0]}: command not found\n".encode())

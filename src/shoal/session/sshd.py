@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 USER = "shoal"
-_LIBRARIES = (
+LIBRARIES = (
     "/usr/lib/{machine}-linux-gnu/libnss_wrapper.so",
     "/usr/lib64/libnss_wrapper.so",
     "/usr/lib/libnss_wrapper.so",
 )
-_SERVERS = ("/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd", "/opt/openssh/sbin/sshd")
+SERVERS = ("/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd", "/opt/openssh/sbin/sshd")
 _SFTP = "internal-sftp"
 _PLAIN = re.compile(r'[^"\\\n\r\0%]*')
 _NOT_PASSED = frozenset({"LD_PRELOAD", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "SSH_CONNECTION", "SSH_CLIENT", "_"})
@@ -72,8 +72,8 @@ def users(uid: int, gid: int, home: str, known: str) -> str:
 
 def prepare(key: str) -> tuple[str, list[str], dict[str, str]]:
     """Write what the server reads, into a folder of the job's own; its command line and environment. Raises OSError."""
-    server = find(_SERVERS, "OpenSSH's server (Debian: openssh-server)")
-    wrapper = find(_LIBRARIES, "nss_wrapper (Debian: libnss-wrapper)")
+    server = find(SERVERS, "OpenSSH's server (Debian: openssh-server)")
+    wrapper = find(LIBRARIES, "nss_wrapper (Debian: libnss-wrapper)")
     folder = os.path.join(os.environ["SHOAL_RUN"], "ssh")
     os.umask(0o077)
     try:

@@ -30,6 +30,7 @@ class Behind:
         self.writer: asyncio.StreamWriter
         self.tunnel: Tunnel
         self.ended = asyncio.Event()
+        self.greeting = b""
         self.front = AsgiFront(self._app, LIMITS, lambda error: (status_of(error), [], str(error).encode()))
 
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
@@ -40,7 +41,12 @@ class Behind:
             return
         ours, theirs = socket.socketpair()
         self.reader, self.writer = await asyncio.open_unix_connection(sock=ours)
+        if self.greeting:
+            self.writer.write(self.greeting)
+            self.writer.write_eof()
         self.tunnel = await Tunnel.to(theirs, self.ended.set)
+        if self.greeting:
+            await asyncio.sleep(0.05)
         await send({"type": "http.response.start", "status": 101, "headers": []})
         offer.accept(b"bytes", self.tunnel)
 
@@ -85,6 +91,20 @@ def test_bytes_go_both_ways_for_longer_than_any_request_may_take(run: Any) -> No
             it.writer.write(b"and back")
             assert await reader.readexactly(8) == b"and back"
             assert (it.tunnel.received, it.tunnel.sent) == (10, 8)
+
+    run(work)
+
+
+def test_who_speaks_first_and_leaves_is_heard(run: Any) -> None:
+    async def work() -> None:
+        async with behind() as it:
+            it.greeting = b"hello, and good-bye"
+            reader, writer, _ = await it.connect()
+            assert await reader.read() == it.greeting
+            writer.write(b"too late?")
+            assert await it.reader.readexactly(9) == b"too late?"
+            writer.close()
+            await it.ended.wait()
 
     run(work)
 

@@ -26,6 +26,8 @@ class Tunnel(asyncio.BufferedProtocol):
         self._other: asyncio.Transport | None = None
         self._on_end = on_end
         self._ended = [False, False]
+        self._early = bytearray()
+        """What the socket said before there was a client."""
 
     @classmethod
     async def to(cls, made: socket.socket, on_end: Callable[[], None] | None = None) -> Tunnel:
@@ -56,12 +58,18 @@ class Tunnel(asyncio.BufferedProtocol):
     def client_made(self, transport: asyncio.Transport, begun: bytes) -> None:
         """`begun` came behind the request already."""
         self._client = transport
+        if self._early:
+            transport.write(bytes(self._early))
+            self._early.clear()
         if self._other is None or self._other.is_closing():
             transport.close()
             return
         if begun:
             self.client_sent(begun)
-        self._other.resume_reading()
+        if self._ended[1]:
+            self._pass_end(1, transport)
+        else:
+            self._other.resume_reading()
 
     def client_sent(self, data: bytes) -> None:
         self.received += len(data)
@@ -77,6 +85,7 @@ class Tunnel(asyncio.BufferedProtocol):
 
     def client_lost(self) -> None:
         self._client = None
+        self._ended[0] = True
         if self._other is not None:
             self._other.close()
 
@@ -93,8 +102,14 @@ class Tunnel(asyncio.BufferedProtocol):
         self.sent += nbytes
         if self._client is not None:
             self._client.write(bytes(_SCRATCH[:nbytes]))
+        elif self._other is not None:
+            self._early += _SCRATCH[:nbytes]
+            self._other.pause_reading()  # that at the beginning may have come too soon to count
 
     def eof_received(self) -> bool:
+        if self._client is None and not self._ended[0]:
+            self._ended[1] = True
+            return True
         return self._pass_end(1, self._client)
 
     def pause_writing(self) -> None:
