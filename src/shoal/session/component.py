@@ -9,6 +9,7 @@ SESSION = Component(
         "attach": "shoal.session.commands.attach",
         "exec": "shoal.session.commands.exec",
         "forward": "shoal.session.commands.forward",
+        "notebook": "shoal.session.commands.notebook",
         "ssh": "shoal.session.commands.ssh",
     },
     client={"session": "shoal.session.methods:Session"},

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from shoal.base.console.command import CommandContext
+from shoal.contract.lifecycle import JobState
 from shoal.core import Conflict, NotFound
 from shoal.session.client.terminal import size_of
 from shoal.session.commands import common
@@ -28,11 +29,11 @@ def run_at_terminal(context: CommandContext, client: Any, manifest: dict[str, An
             return common.follow_main(context, client, job.id, 0, shared=False, wait_s=wait_s)
         except Conflict as error:  # it waits
             wait_s = 20
-            waiting = client.explain(job.id)
-            if waiting.summary != told:
-                told = waiting.summary
+            seen = client.job(job.id)
+            if seen.state is JobState.QUEUED and (waiting := client.explain(job.id).summary) != told:
+                told = waiting
                 context.note(told)
-            if client.job(job.id).terminal:
+            if seen.terminal:
                 return common.finish(context, client, job.id, 0, 0, error)
         except NotFound as error:
             return common.finish(context, client, job.id, 0, 0, error)

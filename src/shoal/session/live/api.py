@@ -39,7 +39,10 @@ JobId = Annotated[str, Path(description="the job's id", max_length=64)]
 SessionId = Annotated[str, Path(description="`main`, or what `exec` answered", pattern=r"^[a-z0-9]{1,32}$")]
 Rank = Annotated[int, Query(ge=0, le=100_000)]
 WaitToRun = Annotated[float, Query(ge=0, le=60, description="wait so long for the job to run")]
-_UPGRADED = {101: {"description": "the connection is upgraded"}, 426: {"description": "the request offers no upgrade"}}
+_UPGRADED: dict[int | str, dict[str, Any]] = {
+    101: {"description": "the connection is upgraded"},
+    426: {"description": "the request offers no upgrade"},
+}
 
 
 class Upgraded(Response):
