@@ -29,6 +29,9 @@ class Component:
     launcher: str | None = None
     """A function that runs a command line on this machine beside others, for `shoal run` where no server answers."""
 
+    terminal: str | None = None
+    """A function that runs a job at this terminal, for `shoal run --pty`."""
+
     commands: Names = field(default_factory=_none)
     """Commands after `shoal`: the name of a module, whose `register(app)` adds the command to a Typer application."""
 
@@ -89,8 +92,8 @@ class Component:
                 raise ValueError(f"{part}: {', '.join(unknown)} is no engine of this component")
 
     def named(self, part: str, own_name: str) -> Names:
-        """The dotted names of a part, which is one of the fields above. The extension and the launcher have the
-        component's own name."""
+        """The dotted names of a part, which is one of the fields above. The extension, the launcher and the terminal
+        have the component's own name."""
         value = getattr(self, part)
         if value is None:
             return {}

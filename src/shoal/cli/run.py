@@ -101,6 +101,9 @@ def run(
         bool, typer.Option("--local", help="Run the command line here, at a device's gate, without a server.")
     ] = False,
     device: Annotated[str | None, typer.Option(help="With --local: which (see `shoal device doctor`).")] = None,
+    pty: Annotated[
+        bool, typer.Option("--pty", help="Run the command line at a terminal, which is this one; ~d detaches from it.")
+    ] = False,
     line: Annotated[list[str] | None, typer.Option(hidden=True, help="The command line.")] = None,
     **installed: Any,
 ) -> None:
@@ -113,6 +116,11 @@ def run(
     stdout.
     """  # fmt: skip
     added = joboptions.sections(installed)
+    if pty:
+        _at_terminal(context, line, lambda client, found: joboptions.with_sections(
+            _job(context, client, found, options, software, tenant, stdin_too=False), added
+        ), tenant, key)  # fmt: skip
+        return
     if line and (files or file):
         raise Invalid("there are a manifest and a command line", where="FILE", hint="give one of them")
     if not line:
@@ -173,16 +181,34 @@ def _job(
             raise Invalid("standard input cannot be sent beside a lock file", where="--uv", hint="--no-stdin")
         made["bundle"] = client.upload(files, tenant=tenant).bundle
         return made
-    source = stdin.source()
+    source = stdin.source() if stdin_too else None
     if source is stdin.Source.TERMINAL:
         commandline.check_terminal(line)
-    if source is not stdin.Source.STREAM or not stdin_too:
+    if source is not stdin.Source.STREAM:
         return made
     client.status()  # so that nothing is read where no server is
     if data := stdin.read(context.note):
         made = manifest(reads=True)
         made["bundle"] = client.upload(stdin.archive(data), tenant=tenant).bundle
     return made
+
+
+def _at_terminal(
+    context: CliContext, line: list[str] | None, manifest: Callable[[Client, list[str]], Any], tenant: str | None,
+    key: str | None,
+) -> None:  # fmt: skip
+    """Submit the command line as a job with a terminal, and end with its exit code."""
+    from shoal.base.discover import find
+
+    if not line:
+        raise Invalid("a terminal is for a command line", where="--pty", hint="`shoal run --pty -- bash`")
+    run_at = next(iter(find("terminal").values()), None)
+    if run_at is None:
+        raise Unavailable("nothing here gives jobs a terminal", hint=extras.install("control"))
+    with context.client(patience_s=30.0) as client:
+        code = run_at.load()(context, client, manifest(client, line), tenant=tenant, idempotency_key=key)
+    if code:
+        raise typer.Exit(code)
 
 
 def _launcher() -> Any:

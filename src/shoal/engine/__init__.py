@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from shoal.engine.protocol import (
         MOUNTS,
         MOUNTS_CAPABILITY,
+        Beside,
         Engine,
         EngineOptions,
+        Enterable,
         Exit,
         Gang,
         GangStatus,
@@ -34,17 +36,19 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "MOUNTS", "MOUNTS_CAPABILITY", "Engine", "EngineOptions", "Exit", "Gang", "GangStatus", "Inventory", "Joinable",
-    "LaunchFailed", "Limits", "LogChunk", "LogTimes", "Mount", "Phase", "RankSpec", "RankStatus", "Refused",
-    "TimeLimit", "inspect",
+    "MOUNTS", "MOUNTS_CAPABILITY", "Beside", "Engine", "EngineOptions", "Enterable", "Exit", "Gang", "GangStatus",
+    "Inventory", "Joinable", "LaunchFailed", "Limits", "LogChunk", "LogTimes", "Mount", "Phase", "RankSpec",
+    "RankStatus", "Refused", "TimeLimit", "inspect",
 ]  # fmt: skip
 
 # The declaration of the engines is read by commands, which need none of this.
 __getattr__ = on_first_use(
     globals(),
     {
+        "Beside": "protocol",
         "Engine": "protocol",
         "EngineOptions": "protocol",
+        "Enterable": "protocol",
         "Exit": "protocol",
         "Gang": "protocol",
         "GangStatus": "protocol",

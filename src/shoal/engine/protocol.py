@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from socket import socket
 from typing import Protocol, runtime_checkable
 
 from shoal.core import NO_AFFINITY, Affinity, Capability, Fault, Node, Reason, Sandbox, Share, ShoalError
@@ -346,4 +347,39 @@ class Joinable(Protocol):
 
     async def leave(self, name: str) -> None:
         """The machine is gone, with what ran on it. Nothing for one that is not there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A process to be started beside a rank's own, with what that has: user, limits, namespaces, directory and
+    environment, to which `env` adds. `name` is of small letters, digits and hyphens, and new for the rank."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@runtime_checkable
+class Enterable(Protocol):
+    """An engine whose running ranks the server can reach into, on behalf of those whose job it is. Each method raises
+    NotFound where the rank does not run."""
+
+    async def start_beside(self, name: str, rank: int, process: Beside) -> None:
+        """Ask for a process beside the rank's. It ends with the rank at the latest. Standard input and output are
+        closed for it."""
+        ...
+
+    async def why_not_beside(self, name: str, rank: int, process: str) -> str:
+        """Why a process that was asked for could not be started; empty where nothing is known of that."""
+        ...
+
+    async def reach_socket(self, name: str, rank: int, file: str) -> socket:
+        """A connection to the Unix socket of this name in the rank's own directory (`SHOAL_RUN`). Raises Conflict where
+        no process of the rank listens on it, and NotFound where there is none."""
+        ...
+
+    async def reach_port(self, name: str, rank: int, port: int) -> socket:
+        """A connection to the TCP port on which a process of the rank listens, in the rank's network. Raises NotFound
+        where none does, whoever else may."""
         ...

@@ -85,7 +85,9 @@ class _Methods(Performer):
         """Finds the server by arguments, else SHOAL_URL and SHOAL_TOKEN, else what the server of `home` (SHOAL_HOME,
         ~/.shoal) wrote there. `patience_s`: how long an absent or restarting server is waited for;
         `first_s`: no longer than this until it has answered once."""
-        self.exchange = Exchange(locator(url, token, home, environ), patience_s=patience_s, first_s=first_s)
+        self.locate = locator(url, token, home, environ)
+        """Where the server is now, and the token that opens it."""
+        self.exchange = Exchange(self.locate, patience_s=patience_s, first_s=first_s)
         self._transport = transport
 
     def __getattr__(self, name: str) -> Any:

@@ -1,4 +1,7 @@
-"""Any ASGI 3 application behind the front: streamed bodies both ways, with backpressure; no lifespan, no WebSockets."""
+"""Any ASGI 3 application behind the front: streamed bodies both ways, with backpressure; no lifespan, no WebSockets.
+
+A request that offers another protocol has `scope["extensions"]["upgrade"]`, an `Upgrade`: an application may take the
+connection from HTTP by it."""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from shoal.base.http.front import Front
 from shoal.base.http.head import Head
 from shoal.base.http.limits import Limits
 from shoal.base.http.receiver import Buffer
+from shoal.base.http.tunnel import Tunnel, scratch
 
 log = logging.getLogger("shoal.http")
 
@@ -55,6 +59,7 @@ class AsgiConnection(Connection["Exchange"]):
         self._drained: asyncio.Future[None] | None = None
         self._scope_of: Head | None = None
         self._scope_made: Message = {}
+        self._tunnel: Tunnel | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -88,7 +93,36 @@ class AsgiConnection(Connection["Exchange"]):
             self._pause()
             self._paused_at = self._front.loop.time()
 
+    def get_buffer(self, size_hint: int) -> memoryview:
+        return scratch() if self._tunnel is not None else super().get_buffer(size_hint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._tunnel is not None:
+            self._tunnel.client_sent(bytes(scratch()[:nbytes]))
+        else:
+            super().buffer_updated(nbytes)
+
+    def eof_received(self) -> bool:
+        return self._tunnel.client_ended() if self._tunnel is not None else super().eof_received()
+
+    def pause_writing(self) -> None:
+        if self._tunnel is not None:
+            self._tunnel.client_blocked(True)
+        else:
+            super().pause_writing()
+
+    @property
+    def idle(self) -> bool:
+        return self._tunnel is None and super().idle
+
+    def drain(self) -> None:
+        super().drain()
+        if self._tunnel is not None:
+            self._tunnel.close()
+
     def overdue(self, now: float) -> bool:
+        if self._tunnel is not None:
+            return False
         if self._doing is not Doing.ANSWER:
             return super().overdue(now)
         if not self._receiver.streaming or self._paused:
@@ -104,7 +138,7 @@ class AsgiConnection(Connection["Exchange"]):
             super().expire()
 
     def stop(self) -> None:
-        if self._call is not None and self._call.started:
+        if self._tunnel is not None or (self._call is not None and self._call.started):
             self.abort()  # half an answer must not look like a whole one
         else:
             super().stop()
@@ -114,10 +148,15 @@ class AsgiConnection(Connection["Exchange"]):
         self._task = None  # it is told, not cancelled: an application may have something to finish
         if call is not None:
             call.hang_up()
+        if self._tunnel is not None:
+            self._tunnel.client_lost()
         self._wake()
         super().connection_lost(error)
 
     def resume_writing(self) -> None:
+        if self._tunnel is not None:
+            self._tunnel.client_blocked(False)
+            return
         super().resume_writing()
         self._wake()
 
@@ -146,6 +185,18 @@ class AsgiConnection(Connection["Exchange"]):
         if self._doing is Doing.DRAIN:
             self._drained = self._front.loop.create_future()
             await self._drained
+
+    def switch(self, call: Exchange, protocol: bytes, tunnel: Tunnel) -> None:
+        """Answer that another protocol is spoken from here on, and pass all bytes through the tunnel."""
+        if self._call is not call:
+            raise RuntimeError("the connection is not at this request")
+        self._call = self._task = None
+        self._tunnel = tunnel
+        self._transport.write(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + protocol + b"\r\n\r\n"
+        )
+        tunnel.client_made(self._transport, self._receiver.rest())
+        self._resume()
 
     def end_answer(self, data: bytes) -> None:
         if data:
@@ -232,6 +283,8 @@ class Exchange:
         self._connection = connection
         self._head = head
         self._complete = head.length == 0
+        if head.length == 0 and head.modern and (offered := head.get(b"upgrade")) is not None:
+            scope["extensions"] = {"upgrade": Upgrade(self, offered)}
         self._pieces: deque[bytes] | None = deque() if head.length else None
 
     # What the connection calls
@@ -243,6 +296,10 @@ class Exchange:
         self._complete = not more
         self._wake()
 
+    @property
+    def gone(self) -> bool:
+        return self._gone
+
     def hang_up(self) -> None:
         self._gone = True
         self._wake()
@@ -252,6 +309,11 @@ class Exchange:
             self._waiting.set_result(None)
 
     # What the application calls
+
+    def switch(self, protocol: bytes, tunnel: Tunnel) -> None:
+        self._gone = True
+        self._connection.switch(self, protocol, tunnel)
+        self._wake()
 
     async def receive(self) -> Message:
         while not self._gone:
@@ -326,6 +388,21 @@ class Exchange:
         else:
             self.ends_by_closing = True
         return self._connection.begin_answer(self, status, headers)
+
+
+class Upgrade:
+    """What a client offers to speak instead of HTTP, and how the offer is taken."""
+
+    def __init__(self, exchange: Exchange, offered: bytes) -> None:
+        self._exchange = exchange
+        self.offered = tuple(word.strip() for word in offered.lower().split(b","))
+
+    def accept(self, protocol: bytes, tunnel: Tunnel) -> None:
+        """Take the connection. Nothing else may be answered then; where the client has gone, the tunnel ends."""
+        if self._exchange.gone:
+            tunnel.close()
+        else:
+            self._exchange.switch(protocol, tunnel)
 
 
 _OURS = frozenset({b"connection", b"transfer-encoding", b"date", b"keep-alive"})

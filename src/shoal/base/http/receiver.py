@@ -115,6 +115,12 @@ class Receiver(Generic[Admitted]):
             self._source = None
         return found
 
+    def rest(self) -> bytes:
+        """What came behind the last request, which is taken out."""
+        found = bytes(self._buffer[self._start : self._end])
+        self._start = self._end = self._searched = 0
+        return found
+
     def _done(self, body: Buffer) -> tuple[Admitted, Buffer]:
         admitted = self._admitted
         assert admitted is not None

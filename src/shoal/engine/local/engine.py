@@ -13,6 +13,7 @@ from shoal.base.processes import Process, kill_until_none, send
 from shoal.core import Capability, Clock, Fault, Node
 from shoal.engine import sandbox
 from shoal.engine.local import cgroups, inventory
+from shoal.engine.local.entering import Entering
 from shoal.engine.local.environment import (
     rank_environment,
     supervisor_environment,
@@ -41,7 +42,7 @@ _LOOK_AGAIN_S = 2.0
 _MOUNTS = Capability(MOUNTS_CAPABILITY, True, "components show their files and sockets to jobs")
 
 
-class LocalEngine(RecordedGangs[LocalGang]):
+class LocalEngine(Entering, RecordedGangs[LocalGang]):
     """Runs gangs on this machine. `home` holds everything it must remember; one engine at a time may have it open.
 
     `slots` declares how many CPU slots stand in for accelerators where `accelerators` finds none (default: one per

@@ -11,10 +11,11 @@ disk cannot lose an exit. Signals, and a line in the engine's fifo, are hints th
 - `decision`       a symbolic link to `go` or `abort`, made once, the first one wins: the launch's atomic commit.
 - `stop`           the wish to end: grace and the notice to leave for cooperating ranks.
 - `rank-N/log.times` lines of `SIZE TIME`: how long the log was, and when.
+- `beside-N/`      requests for processes beside a rank's own, see `beside`.
 - SIGUSR1          look at the files again. SIGTERM: stop with the gang's own grace. SIGUSR2: kill the rank now.
 """
 
-# ruff: noqa: PTH100, PTH103, PTH104, PTH106, PTH110, PTH113, PTH115, PTH116, PTH118, PTH120, PTH123, PTH208, PTH211, S606, SIM105
+# ruff: noqa: PTH103, PTH104, PTH106, PTH110, PTH112, PTH113, PTH115, PTH116, PTH118, PTH123, PTH208, PTH211, S606, SIM105
 # pathlib and contextlib would each cost more than this whole file takes to start; so would the enums of `signal`, all
 # of `typing`, and `ctypes` where a call of the C library needs none of its types.
 
@@ -207,7 +208,7 @@ class Supervisor:
         self.over: dict[str, object] = {}
         self.memory = 0
         self.disk_at = 0.0
-        self.trees: Any = None
+        sys.path += spec["modules"]
         self.log_cut = 0
         self.log_times: list[tuple[int, float]] = []
         self.check_at = time.monotonic() + _CHECK_S
@@ -433,7 +434,7 @@ class Supervisor:
 
     def _die_with_supervisor(self) -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != self.facts["supervisor"]:  # it died before the line above took effect
+        if os.getppid() not in (0, self.facts["supervisor"]):  # it died before the line above; 0: of another namespace
             os._exit(126)
 
     # the run
@@ -460,6 +461,8 @@ class Supervisor:
                 continue
             if caught.si_signo == signal.SIGUSR1:
                 self._read_stop()
+                if os.path.isdir(f"{self.spec['gang_dir']}/beside-{self.spec['rank']}"):
+                    __import__("beside").start(self)
             elif caught.si_signo == signal.SIGTERM:
                 self._stop(self.spec["grace_s"], "")
             elif caught.si_signo == signal.SIGUSR2:
@@ -587,12 +590,10 @@ class Supervisor:
 
     def _disk_use(self) -> tuple[int, int]:
         """Bytes and entries of its trees, and of files that its processes hold open without a name."""
-        if self.trees is None:
-            sys.path += [os.path.dirname(os.path.abspath(__file__)), self.spec["modules"]]
-            self.trees = __import__("trees")
-        found = [self.trees.measure(path) for path in self.spec["disk"]]
+        trees = __import__("trees")
+        found = [trees.measure(path) for path in self.spec["disk"]]
         devices = {os.stat(self.spec["run_dir"]).st_dev, os.stat(self.spec["rank_dir"]).st_dev}
-        found.append(self.trees.held_open(self._descendants(), devices))
+        found.append(trees.held_open(self._descendants(), devices))
         return sum(used for used, _ in found), sum(count for _, count in found)
 
     def _end_over(self, limit: str, detail: str) -> bool:

@@ -1,0 +1,497 @@
+"""The process in a job that owns one session: a command at a terminal or at pipes, and what it wrote last.
+
+`agent.py OPTIONS -- COMMAND...`, run by an isolated interpreter with the job's rights, so it needs nothing of Shoal but
+`frames` and `streams`, and only light parts of the standard library. It listens on a Unix socket in `SHOAL_RUN`.
+Clients come and go, and so does the server; the command and what it wrote stay. A client says where it stopped, and
+gets what came since.
+"""
+
+# ruff: noqa: S606, SIM105 - pathlib and contextlib would each cost more than all of this takes to start
+
+from __future__ import annotations
+
+import _socket as sockets
+import os
+import select
+import struct
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+    from shoal.session.frames import (
+        ACK,
+        DETACH,
+        END,
+        ERRORS,
+        EXIT,
+        HELLO,
+        INPUT,
+        KEPT,
+        MOST,
+        NOTE,
+        OUTPUT,
+        SIGNAL,
+        SIZE,
+        TAKEN,
+        WELCOME,
+        WINDOW,
+        Kept,
+        frame,
+        number,
+        read_fields,
+        take_frames,
+        write_fields,
+    )  # fmt: skip
+    from shoal.session.streams import drain, resize, take_over, write_all
+else:
+    import _signal as signal
+
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+    from frames import *  # noqa: F403
+    from streams import *  # noqa: F403
+
+_MOST_CLIENTS = 16
+_MOST_NAMES = 64
+_STALLED_S = 30.0
+"""A client of a terminal that takes nothing for so long no longer holds the command up."""
+_FLUSH_S = 10.0
+_FIRST_S = 60.0
+_WARN_S = 60.0
+_HANG_UP_S = 10.0
+"""Between a hang-up and the kill."""
+_SIGNALLED = 128
+_PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
+
+
+class Client:
+    """One connection. `at` is the number of the next frame that it gets."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.fd: int = connection.fileno()
+        self.came = bytearray()
+        self.going = bytearray()
+        self.name = ""
+        self.known = False
+        self.at = 0
+        self.sent = self.acknowledged = 0
+        self.moved_at = time.monotonic()
+
+
+class Agent:
+    def __init__(self, options: dict[str, str], argv: list[str]) -> None:
+        self.options, self.argv = options, argv
+        self.terminal = options.get("pty") == "1"
+        self.main = options.get("main") == "1"
+        """It is the job itself: it starts at once, is in the job's log, and does not outlive its command."""
+        self.kept = Kept()
+        self.clients: dict[int, Client] = {}
+        self.taken: dict[str, int] = {}
+        self.acknowledged = 0
+        self.pid = 0
+        self.input = -1
+        self.outputs: dict[int, bytes] = {}
+        self.pending = bytearray()
+        self.no_more = False
+        self.status: int | None = None
+        self.wishes: list[int] = []
+        self.began = self.active_at = self.seen_at = time.monotonic()
+        self.ended_at = 0.0
+        self.hung_up_at: float | None = None
+        self.warned = ""
+        self.stays = self.main
+        self.umask = 0o077
+
+    # --- the whole of it ---
+
+    def run(self) -> int:
+        woken, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        for one in _PASSED_ON:
+            signal.signal(one, lambda signum, _: self.wishes.append(signum))
+        listener, path = self.listen()
+        if self.main:
+            self.start()
+        try:
+            while not self.over():
+                self.turn(woken, listener)
+        finally:
+            try:
+                os.unlink(path)  # noqa: PTH108
+            except OSError:
+                pass
+        return self.leave()
+
+    def listen(self) -> tuple[Any, str]:
+        """By way of a descriptor: the directory's path may be longer than the address of a socket."""
+        folder = os.open(os.environ["SHOAL_RUN"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        path = f"/proc/self/fd/{folder}/session-{self.options['id']}.sock"
+        listener = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM | sockets.SOCK_CLOEXEC | sockets.SOCK_NONBLOCK)
+        try:
+            os.unlink(path)  # noqa: PTH108
+        except OSError:
+            pass
+        self.umask = os.umask(0o077)
+        listener.bind(path)
+        listener.listen(_MOST_CLIENTS)
+        return listener, path
+
+    def over(self) -> bool:
+        """Whether all that could be said has been said."""
+        now = time.monotonic()
+        if not self.pid:
+            return now - self.began > _FIRST_S or bool(self.wishes)
+        if self.status is None:
+            return False
+        if any(client.acknowledged >= self.kept.end for client in self.clients.values()) and not self.main:
+            return True
+        waits = [client for client in self.clients.values() if client.known and client.acknowledged < self.kept.end]
+        if self.main:
+            return not any(now - max(client.moved_at, self.ended_at) < _FLUSH_S for client in waits)
+        return now - max(self.seen_at, self.ended_at) > number(self.options, "linger")
+
+    def leave(self) -> int:
+        if self.status is None:
+            return _SIGNALLED + int(signal.SIGHUP)
+        code = os.waitstatus_to_exitcode(self.status)
+        if code < 0:
+            signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
+            os.kill(os.getpid(), -code)
+            return _SIGNALLED - code
+        return code
+
+    def turn(self, woken: int, listener: Any) -> None:
+        poll = select.poll()
+        poll.register(woken, select.POLLIN)
+        if len(self.clients) < _MOST_CLIENTS:
+            poll.register(listener.fileno(), select.POLLIN)
+        for client in self.clients.values():
+            self.fill(client)
+            wants = select.POLLIN if len(self.pending) < MOST else 0
+            poll.register(client.fd, wants | (select.POLLOUT if client.going else 0))
+        if self.kept.end - self.kept.begin < KEPT + MOST:
+            for fd in self.outputs:
+                poll.register(fd, select.POLLIN)
+        if self.pending and self.input >= 0:
+            old = select.POLLIN if self.input in self.outputs and self.has_room() else 0
+            poll.register(self.input, select.POLLOUT | old)
+        for fd, events in poll.poll(1000):
+            if fd == woken:
+                drain(woken)
+            elif fd == listener.fileno():
+                self.accept(listener)
+            elif fd in self.clients:
+                self.serve(self.clients[fd], events)
+            else:
+                self.carry(fd, events)
+        for signum in self.wishes:
+            self.pass_on(signum)
+        self.wishes.clear()
+        self.reap()
+        self.drop_old()
+        self.keep_time()
+
+    def has_room(self) -> bool:
+        return self.kept.end - self.kept.begin < KEPT + MOST
+
+    # --- the command ---
+
+    def start(self) -> None:
+        if self.terminal:
+            main, side = os.openpty()
+            resize(main, number(self.options, "rows", 9999), number(self.options, "cols", 9999))
+            os.set_inheritable(main, False)
+            self.pid = os.fork()
+            if self.pid == 0:
+                self.become(lambda: os.login_tty(side))
+            os.close(side)
+            os.set_blocking(main, False)
+            self.input, self.outputs = main, {main: OUTPUT}
+        else:
+            pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
+            (read_in, self.input), (out, write_out), (errors, write_errors) = pipes
+            self.pid = os.fork()
+            if self.pid == 0:
+                self.become(lambda: take_over(read_in, write_out, write_errors))
+            for fd in (read_in, write_out, write_errors):
+                os.close(fd)
+            for fd in (self.input, out, errors):
+                os.set_blocking(fd, False)
+            self.outputs = {out: OUTPUT, errors: ERRORS}
+        self.began = self.active_at = time.monotonic()
+
+    def become(self, take_streams: Callable[[], None]) -> NoReturn:
+        try:
+            take_streams()
+            signal.set_wakeup_fd(-1)
+            for one in (*_PASSED_ON, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(one, signal.SIG_DFL)
+            os.umask(self.umask)
+            os.execvp(self.argv[0], self.argv)
+        except FileNotFoundError:
+            os.write(2, f"shoal: {self.argv[0]}: command not found\n".encode())
+            os._exit(127)
+        except OSError as problem:
+            os.write(2, f"shoal: {self.argv[0]}: {problem.strerror}\n".encode())
+        finally:
+            os._exit(126)
+
+    def carry(self, fd: int, events: int) -> None:
+        if events & select.POLLOUT and fd == self.input:
+            self.feed()
+        if fd in self.outputs and events & (select.POLLIN | select.POLLHUP | select.POLLERR):
+            self.read(fd)
+        elif fd == self.input and events & (select.POLLHUP | select.POLLERR) and not self.terminal:
+            self.close_input()
+
+    def read(self, fd: int) -> bool:
+        """Take what the command wrote; whether there may be more."""
+        try:
+            data = os.read(fd, MOST)
+        except BlockingIOError:
+            return False
+        except OSError:  # a terminal that no process has open any more
+            data = b""
+        if not data:
+            self.outputs.pop(fd)
+            if fd != self.input:
+                os.close(fd)
+            return False
+        self.active_at = time.monotonic()
+        self.kept.add(self.outputs[fd], data)
+        if self.main:
+            write_all(1, data)
+        return True
+
+    def feed(self) -> None:
+        try:
+            done = os.write(self.input, self.pending[:MOST])
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close_input()
+            return
+        del self.pending[:done]
+        self.end_input()
+
+    def end_input(self) -> None:
+        if self.no_more and not self.pending and self.input >= 0:
+            if self.terminal:
+                self.no_more = False
+                self.pending += b"\x04"
+            else:
+                self.close_input()
+
+    def close_input(self) -> None:
+        self.pending.clear()
+        if self.input >= 0 and not self.terminal:
+            os.close(self.input)
+            self.input = -1
+
+    def pass_on(self, signum: int) -> None:
+        """A signal for the job is one for the command, and for what is in front at its terminal."""
+        if not self.pid or self.status is not None:
+            return
+        groups = {self.pid}
+        if self.terminal:
+            try:
+                groups.add(os.tcgetpgrp(self.input))
+            except OSError:
+                pass
+        wanted = (signum, signal.SIGHUP) if signum == signal.SIGTERM and self.terminal else (signum,)
+        for group in groups:
+            for one in wanted:
+                try:
+                    os.killpg(group, one)
+                except OSError:
+                    pass
+
+    def hang_up(self, why: str) -> None:
+        if self.hung_up_at is None:
+            self.hung_up_at = time.monotonic()
+            self.tell(why)
+            self.pass_on(signal.SIGHUP)
+
+    def reap(self) -> None:
+        while self.status is None and self.pid:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self.pid:
+                for fd in list(self.outputs):
+                    while self.read(fd):
+                        pass
+                self.status = status
+                self.ended_at = time.monotonic()
+                code = os.waitstatus_to_exitcode(status)
+                ended = {"code": code} if code >= 0 else {"signal": -code}
+                self.kept.add(EXIT, write_fields(**ended))
+                self.close_input()
+
+    # --- limits ---
+
+    def keep_time(self) -> None:
+        now = time.monotonic()
+        if not self.pid or self.status is not None:
+            return
+        if self.hung_up_at is not None:
+            if now - self.hung_up_at > _HANG_UP_S:
+                self.pass_on(signal.SIGKILL)
+            return
+        if self.clients:
+            self.seen_at = now
+        elif not self.stays and now - self.seen_at > number(self.options, "linger"):
+            self.hang_up("its client has gone")
+        for name, since, what in (("idle", self.active_at, "idle"), ("time", self.began, "open")):
+            most = number(self.options, name)
+            left = most - (now - since)
+            if most and left <= 0:
+                self.hang_up(f"this session was {what} for {most} s, its limit: it ends")
+            elif most and left <= min(_WARN_S, most / 2) and self.warned != name:
+                self.warned = name
+                self.tell(f"this session ends in {max(1, round(left))} s, when it has been {what} for {most} s")
+            elif self.warned == name and left > min(_WARN_S, most / 2):
+                self.warned = ""
+
+    def drop_old(self) -> None:
+        """Forget output that every client has; a client of a terminal that takes nothing is not waited for."""
+        now = time.monotonic()
+        known = [client for client in self.clients.values() if client.known]
+        if self.terminal and not self.has_room():
+            for client in known:
+                if client.acknowledged < self.kept.end and now - client.moved_at > _STALLED_S:
+                    self.lose(client)
+            known = [client for client in self.clients.values() if client.known]
+        needed = [client.acknowledged for client in known]
+        self.kept.drop(min(needed) if needed else self.kept.end if self.terminal else self.acknowledged)
+
+    # --- clients ---
+
+    def accept(self, listener: Any) -> None:
+        try:
+            fd, _ = listener._accept()
+        except OSError:
+            return
+        connection = sockets.socket(fileno=fd)
+        connection.setblocking(False)
+        self.clients[fd] = Client(connection)
+
+    def lose(self, client: Client) -> None:
+        if self.clients.pop(client.fd, None) is not None:
+            client.connection.close()
+            self.seen_at = time.monotonic()
+
+    def tell(self, text: str) -> None:
+        """A remark for those who are there now."""
+        for client in self.clients.values():
+            if client.known and len(client.going) < MOST:
+                client.going += frame(NOTE, text.encode())
+
+    def fill(self, client: Client) -> None:
+        """Give the client what it has not got, as far as its window is open."""
+        kept = self.kept
+        while (
+            client.known
+            and len(client.going) < MOST
+            and client.sent - client.acknowledged < WINDOW
+            and client.at < kept.first + len(kept.frames)
+        ):
+            made = kept.frames[client.at - kept.first]
+            client.going += made
+            client.sent += len(made)
+            client.at += 1
+
+    def serve(self, client: Client, events: int) -> None:
+        try:
+            if events & select.POLLOUT:
+                del client.going[: client.connection.send(client.going)]
+            if events & select.POLLIN:
+                data = client.connection.recv(MOST)
+                if not data:
+                    self.lose(client)
+                    return
+                client.came += data
+                for kind, payload in take_frames(client.came):
+                    self.obey(client, kind, payload)
+            elif events & (select.POLLHUP | select.POLLERR):
+                self.lose(client)
+        except BlockingIOError:
+            return
+        except (OSError, ValueError, struct.error):
+            self.lose(client)
+
+    def obey(self, client: Client, kind: bytes, payload: bytes) -> None:
+        if kind == HELLO:
+            self.greet(client, read_fields(payload))
+        elif not client.known:
+            raise ValueError("the first frame is no greeting")
+        elif kind == INPUT:
+            self.taken[client.name] = self.taken.get(client.name, 0) + len(payload)
+            if self.input >= 0 and not self.no_more:
+                self.pending += payload
+                self.active_at = time.monotonic()
+                self.feed()
+            if len(client.going) < WINDOW:
+                client.going += frame(TAKEN, struct.pack(">Q", self.taken[client.name]))
+        elif kind == END:
+            self.no_more = True
+            self.end_input()
+        elif kind == SIZE:
+            if self.terminal and self.pid and self.input >= 0:
+                resize(self.input, *struct.unpack(">HH", payload))
+        elif kind == ACK:
+            (acknowledged,) = struct.unpack(">Q", payload)
+            if client.acknowledged < acknowledged <= client.sent:
+                client.acknowledged = acknowledged
+                client.moved_at = time.monotonic()
+                self.acknowledged = max(self.acknowledged, acknowledged)
+        elif kind == SIGNAL:
+            (signum,) = payload
+            if 0 < signum < signal.NSIG:
+                self.pass_on(signum)
+        elif kind == DETACH:
+            self.stays = True
+            self.lose(client)
+
+    def greet(self, client: Client, said: dict[str, str]) -> None:
+        if client.known:
+            raise ValueError("it has greeted before")
+        client.known = True
+        client.name = said.get("client", "")[:64]
+        if client.name not in self.taken and len(self.taken) >= _MOST_NAMES:
+            self.taken.pop(next(iter(self.taken)))
+        asked = number(said, "offset")
+        kept = self.kept
+        offset = min(max(asked, kept.begin), kept.end)
+        client.at = kept.number_at(offset)
+        client.sent = client.acknowledged = (
+            kept.offsets[client.at - kept.first] if client.at - kept.first < len(kept.offsets) else kept.end
+        )
+        client.going += frame(WELCOME, write_fields(
+            offset=client.sent, taken=self.taken.setdefault(client.name, 0), pty=int(self.terminal),
+            missed=max(0, client.sent - asked),
+        ))  # fmt: skip
+        if not self.pid:
+            self.options |= {name: said[name] for name in ("rows", "cols") if name in said}
+            self.start()
+        elif self.terminal and self.input >= 0 and number(said, "rows"):
+            resize(self.input, number(said, "rows", 9999), number(said, "cols", 9999))
+
+
+def main() -> NoReturn:
+    options = dict(word.partition("=")[::2] for word in sys.argv[1].split(","))
+    os._exit(Agent(options, sys.argv[3:]).run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""An upgraded connection to the server: HTTP up to its answer, and bytes from there on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+from typing import Protocol
+from urllib.parse import urlencode, urlsplit
+
+from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
+
+_CONNECT_S = 5.0
+_ANSWER_S = 75.0
+_MOST_HEAD, _MOST_BODY = 64 << 10, 1 << 20
+_KINDS: dict[int, type[ShoalError]] = {
+    401: Forbidden, 403: Forbidden, 404: NotFound, 409: Conflict, 422: Invalid, 429: Overloaded, 503: Unavailable,
+}  # fmt: skip
+
+
+class Target(Protocol):
+    """Where the server is, and the token that opens it."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def token(self) -> str | None: ...
+
+
+class Unreachable(ShoalError):
+    """No server answers, or the connection broke before it had: worth another try."""
+
+    code = "no-server"
+
+
+class Connection:
+    """Connected from the beginning. `begun` are bytes that came with the answer's head."""
+
+    def __init__(self, made: socket.socket, begun: bytes) -> None:
+        self.socket = made
+        self._begun = begun
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether bytes are here that `select` does not see."""
+        return bool(self._begun) or (isinstance(self.socket, ssl.SSLSocket) and self.socket.pending() > 0)
+
+    def receive(self, most: int) -> bytes:
+        """Empty at the end. Raises OSError."""
+        if self._begun:
+            found, self._begun = self._begun[:most], self._begun[most:]
+            return found
+        return self.socket.recv(most)
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def end(self) -> None:
+        """Nothing more is sent."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.socket.close()
+
+
+def upgrade(target: Target, path: str, protocol: str, params: dict[str, object] | None = None) -> Connection:
+    """Raises Unreachable, and what the server answers instead."""
+    split = urlsplit(target.url)
+    if split.scheme not in ("http", "https") or not split.hostname:
+        raise Invalid(f"{target.url!r} is no address", where="SHOAL_URL", hint="such as http://127.0.0.1:7070")
+    secure = split.scheme == "https"
+    try:
+        made = socket.create_connection((split.hostname, split.port or (443 if secure else 80)), timeout=_CONNECT_S)
+        if secure:
+            made = ssl.create_default_context().wrap_socket(made, server_hostname=split.hostname)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made.settimeout(_ANSWER_S)
+    except OSError as error:
+        raise Unreachable(f"no server answers at {target.url}: {error}") from None
+    try:
+        query = f"?{urlencode(params)}" if params else ""
+        host = split.netloc.rpartition("@")[2]
+        lines = [
+            f"POST {split.path.rstrip('/')}{path}{query} HTTP/1.1", f"Host: {host}", "Connection: Upgrade",
+            f"Upgrade: {protocol}", "Content-Length: 0", "Accept: application/json", "User-Agent: shoal",
+        ]  # fmt: skip
+        if target.token:
+            if not (target.token.isascii() and target.token.isprintable()):
+                raise Invalid("this is no token: it has characters that no token has", where="SHOAL_TOKEN")
+            lines.append(f"Authorization: Bearer {target.token}")
+        made.sendall("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        head, rest = _read_head(made)
+        status, headers = _parse(head)
+        if status != 101:
+            raise _error(status, _read_body(made, headers, rest))
+        made.settimeout(None)
+        return Connection(made, rest)
+    except OSError as error:
+        made.close()
+        raise Unreachable(f"the connection to {target.url} broke: {error}") from None
+    except ShoalError:
+        made.close()
+        raise
+
+
+def _read_head(made: socket.socket) -> tuple[bytes, bytes]:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        part = made.recv(16 << 10)
+        if not part or len(data) > _MOST_HEAD:
+            raise Unreachable("the connection broke before there was an answer")
+        data += part
+    head, _, rest = data.partition(b"\r\n\r\n")
+    return head, rest
+
+
+def _parse(head: bytes) -> tuple[int, dict[str, str]]:
+    first, *lines = head.decode("latin-1").split("\r\n")
+    words = first.split(" ", 2)
+    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
+        raise ShoalError("what answers is no server of Shoal", hint="check SHOAL_URL")
+    pairs = (line.partition(":") for line in lines)
+    return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+
+def _read_body(made: socket.socket, headers: dict[str, str], rest: bytes) -> bytes:
+    length = headers.get("content-length", "")
+    wanted = min(int(length), _MOST_BODY) if length.isdecimal() and len(length) < 10 else 0
+    while len(rest) < wanted and (part := made.recv(16 << 10)):
+        rest += part
+    return rest[:wanted]
+
+
+def _error(status: int, body: bytes) -> ShoalError:
+    try:
+        told = json.loads(body)["error"]
+        what, where, hint = str(told["what"]), told.get("where"), told.get("hint")
+    except (ValueError, KeyError, TypeError):
+        if status in (404, 405, 426):
+            return Unavailable("this server has no sessions", hint="`shoal status` shows what the server can do")
+        what, where, hint = f"the server answered {status}, and not as Shoal does", None, "check SHOAL_URL"
+    if status == 503 and isinstance(told := what, str) and "starting" in told:
+        return Unreachable(what, where=where, hint=hint)
+    return _KINDS.get(status, ShoalError)(what, where=where, hint=hint)

@@ -1,0 +1,107 @@
+"""The routes of sessions. What they answer with is no document but the connection itself, upgraded (RFC 9110, 7.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Annotated, Any, Protocol
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+
+from shoal.base.http.tunnel import Tunnel
+from shoal.contract.principal import Principal
+from shoal.extension.describe import fails, shows
+from shoal.extension.web import Who, answer, extension_of, parse_body, read_body
+from shoal.session.models import ExecRequest, SessionView, parse_exec
+
+SESSION, FORWARD = b"shoal-session", b"shoal-forward"
+"""The protocols that a client upgrades to: frames of an agent, and the bytes of a TCP connection."""
+_MOST_BODY = 1 << 20
+
+
+class Entrance(Protocol):
+    """What the routes need of the extension."""
+
+    async def execute(self, who: Principal, job_id: str, asked: ExecRequest) -> str: ...
+
+    async def attach(self, who: Principal, job_id: str, session: str, rank: int, wait_s: float) -> Tunnel: ...
+
+    async def forward(self, who: Principal, job_id: str, port: int, rank: int) -> Tunnel: ...
+
+
+async def get_entrance(request: Request) -> Entrance:
+    from shoal.session.live.extension import Sessions
+
+    return extension_of(request, Sessions)
+
+
+FromEntrance = Annotated[Entrance, Depends(get_entrance)]
+JobId = Annotated[str, Path(description="the job's id", max_length=64)]
+SessionId = Annotated[str, Path(description="`main`, or what `exec` answered", pattern=r"^[a-z0-9]{1,32}$")]
+Rank = Annotated[int, Query(ge=0, le=100_000)]
+WaitToRun = Annotated[float, Query(ge=0, le=60, description="wait so long for the job to run")]
+_UPGRADED: dict[int | str, dict[str, Any]] = {
+    101: {"description": "the connection is upgraded"},
+    426: {"description": "the request offers no upgrade"},
+}
+
+
+class Upgraded(Response):
+    """Gives the client's connection to a tunnel."""
+
+    def __init__(self, request: Request, protocol: bytes, tunnel: Tunnel) -> None:
+        super().__init__(status_code=101)
+        self._offer = request.scope["extensions"]["upgrade"]
+        self._protocol, self._tunnel = protocol, tunnel
+
+    async def __call__(
+        self, scope: MutableMapping[str, Any], receive: Callable[[], Awaitable[Any]],  # noqa: ARG002
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ) -> None:  # fmt: skip
+        await send({"type": "http.response.start", "status": 101, "headers": []})
+        self._offer.accept(self._protocol, self._tunnel)
+
+
+def router_of() -> APIRouter:
+    router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["sessions"])
+
+    @router.post(
+        "/sessions", summary="Run a command beside a rank of a running job", response_class=Response,
+        responses={**shows(SessionView), **fails(403, 404, 409, 422, 503)},
+        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {
+            "schema": ExecRequest.model_json_schema()}}}},
+    )  # fmt: skip
+    async def execute(request: Request, entrance: FromEntrance, who: Who, job_id: JobId) -> Response:
+        """It has the job's rights, limits, namespaces, directory and environment. It begins when its client attaches
+        to the session that is answered."""
+        asked = await parse_body(await read_body(request, _MOST_BODY), parse_exec)
+        session = await entrance.execute(who, job_id, asked)
+        return answer(SessionView(id=session, job_id=job_id, rank=asked.rank).model_dump(mode="json"))
+
+    @router.post(
+        "/sessions/{session}/attach", summary="Attach to a session", response_class=Response,
+        responses={**_UPGRADED, **fails(403, 404, 409, 422, 503)},
+    )  # fmt: skip
+    async def attach(
+        request: Request, entrance: FromEntrance, who: Who, job_id: JobId, session: SessionId, rank: Rank = 0,
+        wait_s: WaitToRun = 0.0,
+    ) -> Response:  # fmt: skip
+        return await _upgrade(request, SESSION, lambda: entrance.attach(who, job_id, session, rank, wait_s))
+
+    @router.post(
+        "/ports/{port}", summary="Connect to a port that the job listens on", response_class=Response,
+        responses={**_UPGRADED, **fails(403, 404, 409, 422, 503)},
+    )  # fmt: skip
+    async def forward(
+        request: Request, entrance: FromEntrance, who: Who, job_id: JobId,
+        port: Annotated[int, Path(ge=1, le=65535)], rank: Rank = 0,
+    ) -> Response:  # fmt: skip
+        return await _upgrade(request, FORWARD, lambda: entrance.forward(who, job_id, port, rank))
+
+    return router
+
+
+async def _upgrade(request: Request, protocol: bytes, make: Callable[[], Awaitable[Tunnel]]) -> Response:
+    offer = request.scope.get("extensions", {}).get("upgrade")
+    if offer is None or protocol not in offer.offered:
+        return Response(status_code=426, headers={"Upgrade": protocol.decode()})
+    return Upgraded(request, protocol, await make())

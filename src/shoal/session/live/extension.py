@@ -1,0 +1,190 @@
+"""Sessions as an extension of the server: wraps jobs that run at a terminal, and lets their tenants' people in."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import structlog
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from shoal.base.http.tunnel import Tunnel
+from shoal.contract.gangs import RUN, gang_name, parse_gang_name
+from shoal.contract.lifecycle import JobState
+from shoal.contract.principal import Principal
+from shoal.core import Capability, Conflict, NotFound, Overloaded, ShoalError, Unavailable
+from shoal.engine import Beside, Enterable, Gang
+from shoal.extension import Extension, LiveJob, Section, Server
+from shoal.session.live.api import router_of
+from shoal.session.live.commands import MAIN, agent_line, sshd_line
+from shoal.session.live.settings import SessionJob, SessionSection
+from shoal.session.models import ExecRequest
+
+log = structlog.get_logger("shoal.session")
+
+_LOOK_S = 0.5
+_READY_S = 10.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
+
+
+class Sessions(Extension):
+    """What the routes ask for."""
+
+    name: ClassVar[str] = "session"
+    settings: ClassVar[type[Section]] = SessionSection
+    manifest: ClassVar[type[BaseModel] | None] = SessionJob
+
+    def __init__(self, server: Server, settings: SessionSection) -> None:
+        self._server = server
+        self._settings = settings
+        self._moved = asyncio.Event()
+        self._open: Counter[str] = Counter()
+
+    def capabilities(self) -> Sequence[Capability]:
+        return (self.capability(),)
+
+    def capability(self) -> Capability:
+        engine = self._server.engine
+        if isinstance(engine, Enterable):
+            return Capability("sessions", True, "terminals, commands and ports of running jobs")
+        detail, cost = f"the engine {engine.name} cannot enter running jobs", "no `run --pty`, `exec` or `forward`"
+        return Capability("sessions", False, detail, cost)
+
+    def routers(self) -> Sequence[APIRouter]:
+        return (router_of(),)
+
+    # --- the job's own command ---
+
+    def prepare(self, job: LiveJob, gang: Gang) -> Gang:
+        section = section_of(job)
+        named = parse_gang_name(gang.name)
+        if section is None or named is None or named.phase != RUN or not self.capability().available:
+            return gang
+        argv = agent_line(
+            MAIN, gang.argv, self._settings, main=True, rows=section.rows, columns=section.columns, idle=section.idle,
+            time=section.time,
+        )  # fmt: skip
+        return replace(gang, argv=argv, env={"TERM": section.term, **gang.env})
+
+    def moved(self, job: LiveJob) -> None:  # noqa: ARG002
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    # --- being let in ---
+
+    def _engine(self) -> Enterable:
+        engine = self._server.engine
+        if not isinstance(engine, Enterable):
+            raise Unavailable(self.capability().detail, hint="`shoal status` shows what the server can do")
+        return engine
+
+    def _job(self, who: Principal, job_id: str) -> LiveJob:
+        """Another tenant's job does not exist. Raises NotFound."""
+        live = self._server.job(job_id)
+        if live is None or not who.may_see(live.job.tenant):
+            raise NotFound(f"there is no unfinished job {job_id}", where=job_id, hint="see `shoal jobs`")
+        return live
+
+    async def running(self, who: Principal, job_id: str, rank: int, wait_s: float) -> tuple[LiveJob, str]:
+        """The job and its gang, once it runs. Raises NotFound where it is over, and Conflict where it still waits."""
+        ends_at = self._server.clock.monotonic() + wait_s
+        while True:
+            live, moved = self._job(who, job_id), self._moved
+            if not 0 <= rank < max(1, live.job.size or live.job.ranks):
+                raise NotFound(f"job {job_id} has no rank {rank}", where="rank")
+            if live.job.state is JobState.RUNNING and live.attempt is not None:
+                return live, gang_name(live.job.id, live.attempt.number, RUN)
+            left = ends_at - self._server.clock.monotonic()
+            if left <= 0:
+                raise Conflict(
+                    f"job {job_id} is {live.job.state}, and does not run yet", where=job_id,
+                    hint=f"`shoal explain {job_id}` says why",
+                )  # fmt: skip
+            try:
+                async with asyncio.timeout(min(left, _LOOK_S)):
+                    await moved.wait()
+            except TimeoutError:
+                continue
+
+    async def attach(self, who: Principal, job_id: str, session: str, rank: int, wait_s: float) -> Tunnel:
+        """Raises NotFound where there is no such session, and as `running`."""
+        engine = self._engine()
+        live, gang = await self.running(who, job_id, rank, wait_s)
+        if session == MAIN and section_of(live) is None:
+            raise NotFound(
+                f"job {job_id} has no terminal", where=job_id,
+                hint=f"`shoal exec --pty {job_id} -- bash` opens one; `shoal run --pty` starts jobs with one",
+            )  # fmt: skip
+        ends_at = self._server.clock.monotonic() + (_READY_S if wait_s else 0.0)
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                made = await engine.reach_socket(gang, rank, f"session-{session}.sock")
+                break
+            except (NotFound, Unavailable) as error:
+                if session != MAIN and (why := await engine.why_not_beside(gang, rank, session)):
+                    raise Conflict(f"the command could not be started: {why}", where=job_id) from None
+                self._job(who, job_id)
+                if self._server.clock.monotonic() > ends_at:
+                    if isinstance(error, Unavailable):
+                        raise
+                    hint = "it may have ended"
+                    raise NotFound(f"job {job_id} has no session {session}", where=session, hint=hint) from None
+            await asyncio.sleep(pause_s)
+            pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+        return await self._tunnel(live, made)
+
+    async def execute(self, who: Principal, job_id: str, asked: ExecRequest) -> str:
+        """Start an agent beside the rank; the name of its session. It begins when its client is there."""
+        engine = self._engine()
+        _, gang = await self.running(who, job_id, asked.rank, 0.0)
+        session = f"x{secrets.token_hex(8)}"
+        command = asked.command if asked.ssh_key is None else sshd_line(asked.ssh_key)
+        line = agent_line(session, command, self._settings, terminal=asked.terminal)
+        await engine.start_beside(gang, asked.rank, Beside(session, line, asked.env))
+        log.info("exec", job=job_id, session=session, actor=who.actor, command=Path(command[0]).name)
+        return session
+
+    async def forward(self, who: Principal, job_id: str, port: int, rank: int) -> Tunnel:
+        engine = self._engine()
+        live, gang = await self.running(who, job_id, rank, 0.0)
+        return await self._tunnel(live, await engine.reach_port(gang, rank, port))
+
+    async def _tunnel(self, live: LiveJob, made: object) -> Tunnel:
+        import socket
+
+        assert isinstance(made, socket.socket)
+        tenant = live.job.tenant
+        if self._open[tenant] >= self._settings.open:
+            made.close()
+            raise Overloaded(
+                f"tenant {tenant} has {self._open[tenant]} connections to its jobs", hint="close some of them"
+            )
+        self._open[tenant] += 1
+
+        def ended() -> None:
+            self._open[tenant] -= 1
+
+        try:
+            return await Tunnel.to(made, ended)
+        except OSError as error:
+            ended()
+            made.close()
+            raise Unavailable(f"the connection broke: {error.strerror}") from None
+        except ShoalError:
+            ended()
+            raise
+
+
+def section_of(live: LiveJob) -> SessionJob | None:
+    """The job's section of its manifest, which was checked when it came."""
+    if '"session"' not in live.job.manifest:
+        return None  # most jobs: their manifests are not read for this
+    given = live.manifest.extensions.get("session")
+    return None if given is None else SessionJob.model_validate(given)

@@ -1,0 +1,42 @@
+"""What an agent does with descriptors. Loaded by it by its path; see `frames`."""
+
+# ruff: noqa: SIM105
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import termios
+
+
+def resize(terminal: int, rows: int, columns: int) -> None:
+    try:
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows or 24, columns or 80, 0, 0))
+    except OSError:
+        pass
+
+
+def take_over(*streams: int) -> None:
+    os.setsid()
+    for target, fd in enumerate(streams):
+        os.dup2(fd, target)
+
+
+def drain(fd: int) -> None:
+    try:
+        while os.read(fd, 4096):
+            pass
+    except BlockingIOError:
+        pass
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Into the job's log; a full disk costs the log and nothing else."""
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+    except OSError as problem:
+        if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EPIPE):
+            raise

@@ -1,0 +1,75 @@
+"""A person at a terminal: sizes, keys, leaving, coming back, and a server that is killed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+
+from shoal.base.home import read_server
+from shoal.contract.lifecycle import JobState
+from shoal.control.server import start_detached
+
+from .conftest import Running
+from .keyboard import Keyboard
+from .talk import eventually
+
+SHELL = ("sh", "-c", 'PS1="$ " exec sh -i')
+
+
+@pytest.fixture
+def opened() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_a_terminal_outlives_its_person_and_its_server(server: Running, opened: ExitStack) -> None:
+    one = opened.enter_context(closing(Keyboard(server.home.path, "run", "--pty", "--cpus", "0.1", "--", *SHELL)))
+    job = one.until(rb"(j-\w+)")[1].decode()
+    one.until(rb"\$ ")
+    one.type(b"stty size; echo TERM=$TERM\r")
+    one.until(rb"30 100")
+    one.until(rb"TERM=xterm")
+    one.resize(44, 123)
+    one.type(b"while [ \"$(stty size)\" != '44 123' ]; do :; done; echo re-sized\r")
+    one.until(rb"\nre-sized")
+    one.type(b"sleep 1000\r")
+    one.until(rb"sleep 1000\r\n")
+    one.type(b"\x03")
+    one.type(b"echo code=$?; KEPT=kept\r")
+    one.until(rb"\ncode=130")
+    one.type(b"\r~d")
+    one.until(rb"detached")
+    assert one.code() == 0
+    assert server.client.job(job).state is JobState.RUNNING
+
+    two = opened.enter_context(closing(Keyboard(server.home.path, "attach", job)))
+    two.until(rb"code=130")  # what was written before
+    two.type(b"echo still-$KEPT\r")
+    two.until(rb"\nstill-kept")
+
+    known = read_server(server.home)
+    assert known is not None
+    port = known.url.rpartition(":")[2]
+    os.kill(known.pid, signal.SIGKILL)
+    two.until(rb"connection is lost")
+    two.type(b"echo while-away\r")
+    eventually(lambda: not known.alive())
+    start_detached(["--home", str(server.home.path), "--port", port, "--slots", "4"], server.home)
+    two.until(rb"connected again")
+    two.until(rb"\nwhile-away")
+    assert b"missed" not in two.seen
+    two.type(b"exit 9\r")
+    assert two.code() == 9
+    assert server.client.wait(job).attempts[-1].ranks[0]["exit_code"] == 9
+
+
+def test_a_command_that_ends_at_once_says_all(server: Running, opened: ExitStack) -> None:
+    one = opened.enter_context(
+        closing(Keyboard(server.home.path, "run", "--pty", "--cpus", "0.1", "--", "sh", "-c", "echo all-said; exit 3"))
+    )
+    one.until(rb"all-said\r\n")
+    assert one.code() == 3
