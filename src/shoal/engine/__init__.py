@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from shoal.engine.protocol import (
         MOUNTS,
         MOUNTS_CAPABILITY,
+        Account,
         Engine,
         EngineOptions,
         Exit,
         Gang,
         GangStatus,
+        HomeShown,
         Inventory,
         Joinable,
         LaunchFailed,
@@ -34,20 +36,22 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "MOUNTS", "MOUNTS_CAPABILITY", "Engine", "EngineOptions", "Exit", "Gang", "GangStatus", "Inventory", "Joinable",
-    "LaunchFailed", "Limits", "LogChunk", "LogTimes", "Mount", "Phase", "RankSpec", "RankStatus", "Refused",
-    "TimeLimit", "inspect",
+    "MOUNTS", "MOUNTS_CAPABILITY", "Account", "Engine", "EngineOptions", "Exit", "Gang", "GangStatus", "HomeShown",
+    "Inventory", "Joinable", "LaunchFailed", "Limits", "LogChunk", "LogTimes", "Mount", "Phase", "RankSpec",
+    "RankStatus", "Refused", "TimeLimit", "inspect",
 ]  # fmt: skip
 
 # The declaration of the engines is read by commands, which need none of this.
 __getattr__ = on_first_use(
     globals(),
     {
+        "Account": "protocol",
         "Engine": "protocol",
         "EngineOptions": "protocol",
         "Exit": "protocol",
         "Gang": "protocol",
         "GangStatus": "protocol",
+        "HomeShown": "protocol",
         "Inventory": "protocol",
         "Joinable": "protocol",
         "LaunchFailed": "protocol",

@@ -405,11 +405,11 @@ class Supervisor:
             if self.sandbox is not None:
                 step = "sandbox"
                 wrapper = self.sandbox.enter(self.spec["sandbox"])
-                os.chdir("/" if wrapper else self.spec["run_dir"])
+                os.chdir("/" if wrapper else self.spec["sandbox"]["directory"])
                 self._die_with_supervisor()  # another user's process has to ask again
                 if wrapper:
                     step = "wrapper"
-                    self.sandbox.wrap(wrapper, self.spec["argv"], self.spec["env"], self.spec["run_dir"])
+                    self.sandbox.wrap(wrapper, self.spec["argv"], self.spec["env"], self.spec["sandbox"]["directory"])
                 command = self._resolve()
             step = "exec"
             os.execve(command, self.spec["argv"], self.spec["env"])
