@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, Self
 
+from shoal.contract.events import EventKind
+from shoal.contract.records import Event
 from shoal.core import Forbidden
 
 ADMIN = "admin"
@@ -36,6 +39,13 @@ class User:
         """The user whom events name so; None for whoever else acts."""
         name, _, uid = actor.removeprefix(_USER).rpartition("/")
         return cls(name, int(uid)) if actor.startswith(_USER) and name and uid.isdecimal() else None
+
+
+def submitter(events: Iterable[Event]) -> User | None:
+    """The user who submitted a job, by its first events; None for a tenant's token, an admin's, and what the server
+    itself made."""
+    first = next(iter(events), None)
+    return User.of(first.actor) if first is not None and first.kind == EventKind.JOB_SUBMITTED else None
 
 
 @dataclass(frozen=True, slots=True)

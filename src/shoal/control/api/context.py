@@ -12,7 +12,7 @@ from fastapi import Depends, Request
 
 from shoal.base.http.asgi import LOCAL_USER
 from shoal.contract.manifest import MAX_BYTES
-from shoal.contract.principal import Callers, Principal, User
+from shoal.contract.principal import Callers, Principal, User, submitter
 from shoal.contract.records import Event, JobRecord
 from shoal.control.api.feed import Feed
 from shoal.control.api.prometheus import Metrics
@@ -118,9 +118,7 @@ class Context:
         )  # fmt: skip
 
     async def submitter(self, job_id: str) -> User | None:
-        """The user who submitted it; None for a tenant's token, an admin's, and what a component made."""
-        events = await self.read(self.plane.store.events, job_id=job_id, limit=1)
-        return User.of(events[0].actor) if events else None
+        return submitter(await self.read(self.plane.store.events, job_id=job_id, limit=1))
 
     async def _find_jobs(self, who: Principal, ref: str, tenant: str | None) -> list[JobRecord]:
         """One job by its id or a beginning of it, or all of that name, newest first; never empty."""
