@@ -22,7 +22,6 @@ FRESH_S = 30.0
 """How old an answer of the system may be for a caller: whoever leaves a group has so long."""
 KNOWN_S = 300.0
 """How old it may be for a job that starts: its submitter called not long ago, mostly."""
-_ANSWER_S = 10.0
 _THREADS = 2
 _MOST_KNOWN = 10_000
 
@@ -83,8 +82,10 @@ def _group_name(gid: int) -> str | None:
 class Accounts:
     """What the system said lately."""
 
-    def __init__(self, clock: Clock, system: System | None = None) -> None:
+    def __init__(self, clock: Clock, system: System | None = None, *, answer_s: float = 10.0) -> None:
+        """`answer_s` is how long the system may take to answer."""
         self._clock = clock
+        self._answer_s = answer_s
         self._system: System = system or ThisSystem()
         self._known: dict[int, tuple[float, SystemUser | None]] = {}
         self._asked: dict[int, asyncio.Future[SystemUser | None]] = {}
@@ -135,7 +136,7 @@ class Accounts:
 
     async def _answer(self, asked: asyncio.Future[T], what: str) -> T:
         """Others may wait for the same answer: it is not given up with this one."""
-        done, _ = await asyncio.wait({asked}, timeout=_ANSWER_S)
+        done, _ = await asyncio.wait({asked}, timeout=self._answer_s)
         if not done:
             raise Unavailable(f"the system does not say {what}", hint="does `getent passwd` answer there?")
         return asked.result()

@@ -72,10 +72,9 @@ def remove(context: CommandContext, name: NameArgument, group: GroupOption = Fal
 
 
 def _removed(removed: RemovedView) -> None:
-    tokens = f"; {len(removed.revoked)} tokens are revoked" if removed.revoked else ""
-    print(f"the {removed.kind.value} {removed.name} is out{tokens}")
+    print(f"the {removed.kind.value} {removed.name} is out; tokens revoked: {len(removed.revoked)}")
     if removed.unfinished:
-        print(f"  {removed.unfinished} jobs are not over: what runs goes on, what waits will not start")
+        print(f"  jobs that are not over: {removed.unfinished}; what runs goes on, what waits will not start")
 
 
 def show(
