@@ -109,11 +109,14 @@ def until(true: Callable[[], bool]) -> None:
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+def machine() -> Iterator[Machine]:
     """A team of two in the tenant red, in a folder that others can enter."""
-    home = Home(tmp_path_factory.mktemp("oneself") / "home")
-    with tempfile.TemporaryDirectory(prefix="shoal-run-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="shoal-run-") as folder,
+        tempfile.TemporaryDirectory(prefix="shoal-home-", dir="/var/tmp") as kept,
+    ):
         Path(folder).chmod(0o755)
+        home = Home(Path(kept) / "home")
         machine = Machine(home, Path(folder))
         machine.start()
         missing = [one for one in capabilities(home.path) if one.name == Sandbox.USER.capability and not one.available]
@@ -161,7 +164,7 @@ def test_everyone_is_who_the_kernel_says(machine: Machine) -> None:
 
 LOOK = """
 id -u; id -g; id -G; umask; pwd; echo $USER $LOGNAME $HOME $SHELL; grep NoNewPrivs /proc/self/status
-echo mine > $SHOAL_CHECKPOINT_DIR/model; mktemp > /dev/null
+echo mine > $SHOAL_CHECKPOINT_DIR/model; ls -A /tmp; touch /tmp/of-$SHOAL_JOB_ID
 """
 
 
@@ -187,6 +190,7 @@ def test_a_job_is_its_submitters_in_every_respect(machine: Machine, level: Sandb
     assert names == f"{ALICE} {ALICE} {home} {me.pw_shell}"
     assert privileges.split()[1] == "1"
     model = machine.home.path / "checkpoints" / job / "model"
+    assert not Path(f"/tmp/of-{job}").exists()
     for path in (run_dir, model):
         assert (path.stat().st_uid, path.stat().st_gid, path.stat().st_mode & 0o077) == (me.pw_uid, me.pw_gid, 0)
 

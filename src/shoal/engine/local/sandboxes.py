@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from shoal.engine import sandbox
 from shoal.engine.local import bundle
 from shoal.engine.local.environment import TEMPORARY, sandbox_environment
 from shoal.engine.protocol import MOUNTS, Gang, HomeShown, LaunchFailed
+
+_TMP = Path("/tmp")  # noqa: S108
 
 
 class Sandboxes:
@@ -38,6 +41,8 @@ class Sandboxes:
             raise LaunchFailed(what, fault=Fault.USER, where=gang.name, hint="leave out `home`")
         for path in gang.directories():
             sandbox.grant_tree(path, rights.uid, rights.gid)
+        if gang.account is not None:
+            sandbox.grant_tree(gang.run_dir.absolute() / TEMPORARY, rights.uid, rights.gid)
         for path in rank_dirs:
             sandbox.open_to(path, self._group(gang))
 
@@ -61,7 +66,19 @@ class Sandboxes:
         made = sandbox.plan(
             gang.sandbox, self._rights(gang), self._home, keep, network=gang.network, mounts=gang.mounts
         )
+        if self._own_tmp(gang, made, [self._home, *keep]):
+            made["shown"].append((f"{run_dir}/{TEMPORARY}", str(_TMP), False))
         return {**made, "temporary": _temporary(gang), "directory": str(gang.directory or run_dir)}
+
+    @staticmethod
+    def _own_tmp(gang: Gang, made: Mapping[str, Any], needed: Sequence[Path]) -> bool:
+        """Whether a user of the machine, who has files in `/tmp` already, sees the job's own in its place: unless
+        something lies there that the job needs."""
+        if gang.account is None or gang.sandbox is Sandbox.BUBBLEWRAP:
+            return False
+        named = [Path(path) for _, path in made["mounts"]]
+        others = [one.target for one in gang.mounts] + ([] if gang.directory is None else [gang.directory])
+        return not any(path.is_relative_to(_TMP) for path in (*needed, *named, *others, gang.account.home))
 
     def _rights(self, gang: Gang) -> sandbox.Rights:
         if gang.account is None:
