@@ -116,7 +116,7 @@ def test_a_tree_is_given_but_no_file_with_a_name_elsewhere(tmp_path: Path) -> No
     (tmp_path / "tree" / "symbolic").symlink_to(tmp_path / "foreign")
     os.mknod(tmp_path / "tree" / "null", 0o020600, os.makedev(1, 3))
     with opened(tmp_path / "tree") as root:
-        trees.grant(root, 12345)
+        trees.grant(root, 12345, 12346)
         owners = {name: os.stat(name, dir_fd=at, follow_symlinks=False).st_uid for at, name, _ in trees.walk(root)}
     assert owners == {"abcd": 12345, "file": 12345, "symbolic": 12345, "linked": 0, "null": 0}
     assert (tmp_path / "foreign").stat().st_uid == 0

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shoal.core import Sandbox
-from shoal.engine.sandbox import enter, plan
+from shoal.engine.sandbox import Rights, enter, plan
 from tests.engine.local_kit import LocalKit
 from tests.engine.test_sandbox import gang, kit, level, said
 
@@ -87,7 +87,7 @@ def test_helpers_see_nothing_of_the_tenant_and_the_program_all_of_its_own(
     uid, run_dir = 0x7000_0001, kit.home / "run"
     run_dir.mkdir(parents=True, exist_ok=True)
     os.chown(run_dir, uid, uid)
-    wrapper = plan(Sandbox.BUBBLEWRAP, uid, kit.home, [run_dir, stand_ins])["wrapper"]
+    wrapper = plan(Sandbox.BUBBLEWRAP, Rights.of_tenant(uid), kit.home, [run_dir, stand_ins])["wrapper"]
     child = os.fork()
     if child == 0:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 import shoal
 from shoal.base.home import Home, ServerInfo, write_server
+from shoal.base.listening import listen_locally
 from shoal.base.processes import start_ticks
 from shoal.core import Conflict, DiskFull, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
 from shoal.sdk import AsyncClient, Client, NoServer
@@ -351,6 +353,55 @@ def test_the_server_is_found_by_argument_then_environment_then_home(tmp_path: Pa
     assert (by_argument.url, by_argument.token) == ("http://arg:3", "arg")
     by_home = locator(home=tmp_path, environ={"SHOAL_URL": "http://env:2", "SHOAL_TOKEN": "env"})()
     assert (by_home.url, by_home.token) == ("http://home:1", "secret")
+
+
+def test_without_a_token_the_server_is_asked_by_a_socket_of_root_or_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    home, shared = Home(tmp_path / ".shoal"), tmp_path / "shared.sock"
+    home.path.mkdir()
+    shared.write_text("no socket")
+    with pytest.raises(NoServer, match="no server runs here"):
+        locator(environ={}, shared=shared)()
+    shared.unlink()
+    with listen_locally(shared, 0o666), listen_locally(home.socket_file, 0o666):
+        found = locator(environ={}, shared=shared)()
+        assert (found.socket, found.token) == (shared, None)
+        for named in ({"home": tmp_path}, {"environ": {"SHOAL_HOME": str(tmp_path)}}):
+            with pytest.raises(NoServer):
+                locator(**{"environ": {}, **named}, shared=shared)()  # type: ignore[arg-type]
+        for url in (f"unix:{shared}", f"unix://{shared}"):
+            assert locator(url, environ={})().socket == shared
+        by_env = locator(environ={"SHOAL_URL": f"unix:{shared}", "SHOAL_TOKEN": "env"})()
+        assert (by_env.socket, by_env.token) == (shared, "env")
+        write_server(home, ServerInfo(1, 0, "http://home:1"))
+        home.token_file.write_text("secret\n")
+        at_home = locator(environ={}, shared=shared)()
+        assert (at_home.socket, at_home.token, at_home.url) == (home.socket_file, "secret", "http://home:1")
+        assert locator(token="other", home=home.path, environ={})().socket is None
+        if os.geteuid() == 0:
+            os.chown(home.socket_file, 4711, 4711)
+            assert locator(environ={})().socket is None
+
+
+async def test_both_clients_speak_through_a_socket(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 14\r\nconnection: close\r\n\r\n" + b'{"tenants":[]}')
+        await writer.drain()
+        writer.close()
+
+    asked: list[bytes] = []
+    async with await asyncio.start_unix_server(answer, path):
+        async with AsyncClient(f"unix:{path}", home=tmp_path, environ={}) as client:
+            assert await client.tenants() == []
+        with Client(f"unix:{path}", home=tmp_path, environ={}) as client:
+            assert await asyncio.to_thread(client.tenants) == []
+    assert len(asked) == 2
+    assert all(b"authorization" not in one.lower() for one in asked)
 
 
 def test_a_server_that_came_back_elsewhere_is_found_there(tmp_path: Path) -> None:

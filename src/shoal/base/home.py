@@ -17,6 +17,9 @@ from shoal.base.files import write_whole
 from shoal.base.processes import Process, open_process, start_ticks
 from shoal.core import Invalid, ShoalError, Unavailable
 
+SYSTEM_SOCKET = Path("/run/shoal/shoal.sock")
+"""Where a server listens that all users of a machine share, as its setting `socket` says."""
+
 
 def default_home(environ: Mapping[str, str]) -> Path:
     """Where a home is unless a command names another."""
@@ -36,6 +39,11 @@ class Home:
     @property
     def token_file(self) -> Path:
         return self.path / "admin.token"
+
+    @property
+    def socket_file(self) -> Path:
+        """Where the server listens for users of this machine, unless its settings name another path."""
+        return self.path / "shoal.sock"
 
     @property
     def log_file(self) -> Path:

@@ -251,18 +251,18 @@ def _told(path: str, problem: OSError) -> str:
     return f"{path}: {problem.strerror}"
 
 
-def grant(folder: int, uid: int) -> None:
-    """Give an open directory, and what is in it, to a user and its group alone. Left as they are: devices, and files of
-    others that have a second name, which may be a file that was never meant. Raises OSError."""
+def grant(folder: int, uid: int, gid: int) -> None:
+    """Give an open directory, and what is in it, to a user alone, and to a group. Left as they are: devices, and files
+    of others that have a second name, which may be a file that was never meant. Raises OSError."""
     if os.fstat(folder).st_uid != uid:  # it is given last: what was cut short begins again
         for inside, name, found in walk(folder):
             if found is not None and found.st_uid != uid:
-                _give(inside, name, uid)
-        os.fchown(folder, uid, uid)
+                _give(inside, name, uid, gid)
+        os.fchown(folder, uid, gid)
     os.fchmod(folder, 0o700)
 
 
-def _give(folder: int, name: str, uid: int) -> None:
+def _give(folder: int, name: str, uid: int, gid: int) -> None:
     """By a descriptor: what is looked at is what is given, whatever has the name by then."""
     import ctypes
 
@@ -277,7 +277,7 @@ def _give(folder: int, name: str, uid: int) -> None:
         if found.st_nlink != 1 and not stat.S_ISDIR(found.st_mode):
             return
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.fchownat(handle, b"", uid, uid, _AT_EMPTY_PATH) != 0:
+        if libc.fchownat(handle, b"", uid, gid, _AT_EMPTY_PATH) != 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), name)
     finally:
         os.close(handle)

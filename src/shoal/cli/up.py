@@ -58,6 +58,14 @@ def up(
         bool | None,
         typer.Option("--preemption/--no-preemption", help="May best-effort work be displaced?", show_default="yes"),
     ] = None,
+    socket: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Where users of this machine reach it without a token; see `shoal users`.",
+            show_default="HOME/shoal.sock",
+        ),
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.", show_default="info")] = None,
     sets: Annotated[
         list[str] | None,
@@ -94,6 +102,7 @@ def up(
     flags: dict[str, Any] = {
         "home": context.home, "db": db, "host": host, "port": port, "slots": slots, "engine": engine,
         "placement": placement, "preemption": preemption, "log_level": log_level,
+        "socket": socket,
     }  # fmt: skip
     options, broken = _installed()
     for problem in broken:

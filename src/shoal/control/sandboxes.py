@@ -39,7 +39,9 @@ def at_the_start(least: Sandbox, *, root: bool, starts_here: bool) -> str:
 
 
 def sandboxed(gang: Gang, tenant: str, level: Sandbox, engine: Engine) -> Gang:
-    """The gang with its tenant and level. Raises LaunchFailed where the engine cannot give the level (any more)."""
+    """The gang with its tenant and level, which is no less than `user` where it runs as a user of the machine. Raises
+    LaunchFailed where the engine cannot give the level (any more)."""
+    level = level.at_least(Sandbox.NONE if gang.account is None else Sandbox.USER)
     why = _missing(level, engine)
     if why is not None:
         raise LaunchFailed(

@@ -25,7 +25,7 @@ from shoal.base import processes
 from shoal.base.discover import find_one
 from shoal.base.files import write_whole
 from shoal.base.home import Home, ServerInfo, prepare_home, read_server, running_server, write_server
-from shoal.base.listening import listen
+from shoal.base.listening import LONGEST_PATH, listen, listen_locally
 from shoal.contract.events import EventKind
 from shoal.control import runtime
 from shoal.control.extensions.installed import broken_components, missing_components
@@ -82,11 +82,11 @@ def run_server(
         )
     host, port = settings.values.host, settings.values.port
     listeners = bind(host, port, preferred=_last_port(home) if port == 0 else None)
-    with _closing(listeners):
+    with _closing(listeners), _closing(bind_locally(settings)) as local:
         from shoal.control import logsetup
 
         logsetup.configure(settings.values.log_level)
-        runtime.run(_serve(settings, home, listeners, ready, accept_data_loss))
+        runtime.run(_serve(settings, home, [*listeners, *local], ready, accept_data_loss))
 
 
 def check_standby(url: str) -> None:
@@ -130,6 +130,28 @@ def bind(host: str, port: int, *, preferred: int | None = None) -> list[socket.s
             one.close()
         break
     raise Invalid(f"this machine has no address {host}", where="--host", hint="try 127.0.0.1")
+
+
+def bind_locally(settings: Settings) -> list[socket.socket]:
+    """The socket for users of this machine. In the home it is one for all where the server is root, who may let them
+    in, else for the server's user; where its path is a setting, for all. None where the home's path is too long.
+
+    Raises Conflict where another server listens there, and Invalid for a path that cannot be or that others could
+    take over."""
+    named = settings.values.socket
+    path = Path(named).expanduser().absolute() if named else settings.home.socket_file
+    if not named and len(os.fsencode(path)) > LONGEST_PATH:
+        return []
+    try:
+        return [listen_locally(path, 0o666 if named or os.geteuid() == 0 else 0o600)]
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise Conflict(
+                f"the socket {path} is taken: another server listens there, or it is a file", where="--socket",
+                hint="stop that server, or give another path",
+            ) from error  # fmt: skip
+        hint = "its folder must be there, and only its owner and root may write in it"
+        raise Invalid(f"cannot listen on {path}: {error.strerror or error}", where="--socket", hint=hint) from error
 
 
 def _loopback(port: int) -> list[Any]:
@@ -190,7 +212,7 @@ async def _serve(
         opened = _open_whole(settings.database, home, accept_data_loss, tables)
     else:
         opened = _take_over(settings, home, tables, standing_by)
-        listeners = _bind_after(settings, home)
+        listeners = [*_bind_after(settings, home), *bind_locally(settings)]
     url = _url(listeners[0], host)
     with _closing(listeners), contextlib.closing(opened) as store:
         plane = ControlPlane(
@@ -353,12 +375,19 @@ def _announcer(home: Home, url: str, ready: Callable[[ServerInfo], None], log: o
 
 
 @contextlib.contextmanager
-def _closing(listeners: Sequence[socket.socket]) -> Iterator[None]:
+def _closing(listeners: Sequence[socket.socket]) -> Iterator[Sequence[socket.socket]]:
+    """Nobody is to find a local one that nobody listens on: but it may be that of a server which came after this."""
+    paths = [Path(one.getsockname()) for one in listeners if one.family == socket.AF_UNIX]
+    ours = [(path, path.stat().st_ino) for path in paths]
     try:
-        yield
+        yield listeners
     finally:
         for listener in listeners:
             listener.close()
+        for path, inode in ours:
+            with contextlib.suppress(OSError):
+                if path.lstat().st_ino == inode:
+                    path.unlink()
 
 
 @contextlib.contextmanager

@@ -191,6 +191,11 @@ class ServerSettings(BaseModel):
     )
     host: Text = Field("127.0.0.1", description="address to listen on; there is no TLS, so keep to loopback or a proxy")
     port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="port to listen on; 0: any free one")
+    socket: Text | None = Field(
+        None,
+        description="path where users of this machine reach it without a token, such as /run/shoal/shoal.sock "
+        "[HOME/shoal.sock]",
+    )
     engine: Annotated[Text, AfterValidator(_engine)] = Field(
         "local", description="where processes run: local, simulated, or the name of an installed one"
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable
 
 from shoal.contract.principal import ADMIN, Principal
 from shoal.contract.records import TokenRecord
 from shoal.core import ShoalError, token_digest
+from shoal.core import new_token as fresh_token
+from shoal.core import new_token_id as new_token_id
 
 
 class Unauthenticated(ShoalError):
@@ -18,11 +19,7 @@ class Unauthenticated(ShoalError):
 
 def new_token(tenant: str | None) -> str:
     """A fresh token for a tenant, or for the admin (None)."""
-    return f"shoal_{tenant or ADMIN}_{secrets.token_urlsafe(32)}"
-
-
-def new_token_id() -> str:
-    return f"tok-{secrets.token_hex(6)}"
+    return fresh_token(tenant or ADMIN)
 
 
 class TokenCache:

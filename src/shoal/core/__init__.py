@@ -45,7 +45,7 @@ from shoal.core.reason import Reason
 from shoal.core.resources import ANY, CPU_SLOT, Device, Node, Resources, Share, Throughput
 from shoal.core.sandbox import Sandbox
 from shoal.core.tenant import PriorityClass, Quota, Tenant
-from shoal.core.tokens import token_digest
+from shoal.core.tokens import new_token, new_token_id, token_digest
 
 __all__ = [
     "ANY",
@@ -100,5 +100,7 @@ __all__ = [
     "Unavailable",
     "first",
     "match",
+    "new_token",
+    "new_token_id",
     "token_digest",
 ]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shoal.engine.protocol import (
         MOUNTS,
         MOUNTS_CAPABILITY,
+        Account,
         Beside,
         Engine,
         EngineOptions,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         Exit,
         Gang,
         GangStatus,
+        HomeShown,
         Inventory,
         Joinable,
         LaunchFailed,
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "MOUNTS", "MOUNTS_CAPABILITY", "Beside", "Engine", "EngineOptions", "Enterable", "Exit", "Gang", "GangStatus",
+    "MOUNTS", "MOUNTS_CAPABILITY", "Account", "Beside", "Engine", "EngineOptions", "Enterable", "Exit", "Gang",
+    "GangStatus", "HomeShown",
     "Inventory", "Joinable", "LaunchFailed", "Limits", "LogChunk", "LogTimes", "Mount", "Phase", "RankSpec",
     "RankStatus", "Refused", "TimeLimit", "inspect",
 ]  # fmt: skip
@@ -45,6 +48,7 @@ __all__ = [
 __getattr__ = on_first_use(
     globals(),
     {
+        "Account": "protocol",
         "Beside": "protocol",
         "Engine": "protocol",
         "EngineOptions": "protocol",
@@ -52,6 +56,7 @@ __getattr__ = on_first_use(
         "Exit": "protocol",
         "Gang": "protocol",
         "GangStatus": "protocol",
+        "HomeShown": "protocol",
         "Inventory": "protocol",
         "Joinable": "protocol",
         "LaunchFailed": "protocol",

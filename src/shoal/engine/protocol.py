@@ -78,6 +78,28 @@ MOUNTS_CAPABILITY = "mounts"
 """The capability of an engine that shows `Gang.mounts`; one without it is given no such gang."""
 
 
+class HomeShown(StrEnum):
+    """Whether a gang sees the home of the user that it runs as, and may write there."""
+
+    NO = "no"
+    READ = "read"
+    WRITE = "write"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user of the machine as whom a gang runs, as the system knows it: `groups` are all it is in, `gid` the first.
+    Files that it makes have the rights that `umask` leaves."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: Path
+    shell: str = "/bin/sh"
+    umask: int = 0o077
+
+
 @dataclass(frozen=True, slots=True)
 class Gang:
     """Everything an engine needs to start the ranks of one phase of one attempt.
@@ -93,6 +115,9 @@ class Gang:
     apart in the same way.
     `checkpoints` is the job's own directory for checkpoints, where the server keeps them: made from the job's id.
     Without `network`, a rank in the sandbox `bubblewrap` reaches nothing but itself.
+    `account`, in a sandbox, is the user of the machine as whom its ranks run, instead of one that is the tenant's.
+    Then `directory` is where they start, if not in the run directory: it is entered with that user's rights and no
+    others. In the sandbox `bubblewrap` that user's home is seen only where `home` says so.
     `mounts` are shown to it by the server's own components; no part of them comes from a tenant.
     On a pool, each machine gets `ranks_per_node` of the ranks; 0: as the cluster likes. `affinity` says on which of its
     machines it may run; an engine whose cluster cannot be asked for that refuses the gang.
@@ -122,6 +147,9 @@ class Gang:
     sandbox: Sandbox = Sandbox.NONE
     network: bool = True
     mounts: tuple[Mount, ...] = ()
+    account: Account | None = None
+    directory: Path | None = None
+    home: HomeShown = HomeShown.NO
 
     def directories(self) -> tuple[Path, ...]:
         """Those that are its job's own: the run directory, and where it has checkpoints."""

@@ -16,6 +16,7 @@ from shoal.contract.manifest import MAX_BYTES
 from shoal.contract.manifest.values import NO_NUL as NO_NUL
 from shoal.contract.models import EventList
 from shoal.contract.principal import Principal
+from shoal.contract.records import JobRecord
 from shoal.core import Forbidden, Invalid, NotFound, Resources
 from shoal.extension.base import Extension
 from shoal.extension.describe import fails, shows
@@ -62,6 +63,12 @@ async def get_asker(request: Request, principal: Who) -> Principal:
 
 
 Asker = Annotated[Principal, Depends(get_asker)]
+
+
+async def require_own(request: Request, who: Principal, job: JobRecord) -> None:
+    """To be asked before a caller gets at what a job reads, writes or runs, or changes it. Raises Forbidden where
+    another user of its tenant submitted it, and the caller has only his own."""
+    await request.app.state.require_own(request, who, job)
 
 
 def tenant_of(who: Principal, asked: str | None) -> str:

@@ -11,6 +11,7 @@ import functools
 import math
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -21,7 +22,7 @@ from shoal.contract import sending
 from shoal.contract.calls import Done, Effect, Emit, Flow, Pause, Send, go_on
 from shoal.contract.methods import AsyncPerformer, Operation, Performer, Stream, SyncPerformer, single
 from shoal.sdk import downloads, flows, models, operations
-from shoal.sdk.exchange import Exchange
+from shoal.sdk.exchange import SOCKET, Exchange
 from shoal.sdk.locate import locator
 
 T = TypeVar("T")
@@ -83,7 +84,8 @@ class _Methods(Performer):
         transport: Any = None,
     ) -> None:
         """Finds the server by arguments, else SHOAL_URL and SHOAL_TOKEN, else what the server of `home` (SHOAL_HOME,
-        ~/.shoal) wrote there. `patience_s`: how long an absent or restarting server is waited for;
+        ~/.shoal) wrote there, else the one that listens at /run/shoal/shoal.sock for all users of this machine. A `url`
+        may be `unix:PATH`. `patience_s`: how long an absent or restarting server is waited for;
         `first_s`: no longer than this until it has answered once."""
         self.locate = locator(url, token, home, environ)
         """Where the server is now, and the token that opens it."""
@@ -107,23 +109,33 @@ class _Methods(Performer):
 
         return sorted({*super().__dir__(), *find("client")})
 
-    def _options(self, request: httpx.Request) -> dict[str, Any]:
+    def _options(self, by: _Way, local: type[httpx.HTTPTransport | httpx.AsyncHTTPTransport]) -> dict[str, Any]:
         # Certificates take 30 ms to load, and most servers are on this machine and have none.
-        options: dict[str, Any] = {"verify": _checked(request), "trust_env": False, "headers": {"user-agent": "shoal"}}
+        options: dict[str, Any] = {"verify": by.checked, "trust_env": False, "headers": {"user-agent": "shoal"}}
         if self._transport is not None:
             options["transport"] = self._transport
+        elif by.socket is not None:
+            options["transport"] = local(uds=str(by.socket), verify=False)
         return options
 
 
-def _checked(request: httpx.Request) -> bool:
-    return request.url.scheme == "https"
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """By which of its connections a request goes."""
+
+    checked: bool
+    socket: Path | None
+
+    @classmethod
+    def of(cls, request: httpx.Request) -> _Way:
+        return cls(request.url.scheme == "https", request.extensions.get(SOCKET))
 
 
 class Client(_Methods, SyncPerformer):
     """A synchronous client; use it as a context manager or `close` it. One thread at a time."""
 
     @functools.cached_property
-    def _http(self) -> dict[bool, httpx.Client]:
+    def _http(self) -> dict[_Way, httpx.Client]:
         return {}
 
     def __enter__(self) -> Self:
@@ -161,9 +173,10 @@ class Client(_Methods, SyncPerformer):
         return None
 
     def _send(self, request: httpx.Request) -> httpx.Response:
-        http = self._http.get(_checked(request))
+        way = _Way.of(request)
+        http = self._http.get(way)
         if http is None:
-            http = self._http[_checked(request)] = httpx.Client(**self._options(request))
+            http = self._http[way] = httpx.Client(**self._options(way, httpx.HTTPTransport))
         return http.send(request)
 
 
@@ -171,7 +184,7 @@ class AsyncClient(_Methods, AsyncPerformer):
     """The same for asyncio; use it as an async context manager or `await close()`."""
 
     @functools.cached_property
-    def _http(self) -> dict[bool, httpx.AsyncClient]:
+    def _http(self) -> dict[_Way, httpx.AsyncClient]:
         return {}
 
     async def __aenter__(self) -> Self:
@@ -209,7 +222,8 @@ class AsyncClient(_Methods, AsyncPerformer):
         return None
 
     async def _send(self, request: httpx.Request) -> httpx.Response:
-        http = self._http.get(_checked(request))
+        way = _Way.of(request)
+        http = self._http.get(way)
         if http is None:
-            http = self._http[_checked(request)] = httpx.AsyncClient(**self._options(request))
+            http = self._http[way] = httpx.AsyncClient(**self._options(way, httpx.AsyncHTTPTransport))
         return await http.send(request)

@@ -12,7 +12,7 @@ import httpx
 
 from shoal.contract.calls import Call, Flow, Pause, Send
 from shoal.core import Conflict, DiskFull, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
-from shoal.sdk.locate import Locate, NoServer
+from shoal.sdk.locate import Locate, NoServer, Target
 
 T = TypeVar("T")
 
@@ -38,13 +38,13 @@ class Exchange:
         delay = 0.05
         while True:
             target = self._locate()
-            request = _request(call, target.url, target.token)
+            request = _request(call, target)
             try:
                 response: httpx.Response = yield Send(request)
             except httpx.TransportError as error:
                 sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
                 if (sent and not call.repeatable) or self._clock() >= began + min(self._patience_s, self._first_s):
-                    raise _unreachable(target.url, error, sent=sent) from error
+                    raise _unreachable(_named(target), error, sent=sent) from error
             else:
                 self._first_s = math.inf
                 give_up_at = began + self._patience_s
@@ -72,7 +72,16 @@ def _told_to_wait_s(response: httpx.Response) -> float | None:
     return float(text) if b'"rate-limited"' in response.content else None
 
 
-def _request(call: Call[Any], url: str, token: str | None) -> httpx.Request:
+SOCKET = "shoal.socket"
+"""Extension of a request that goes to a local socket: its path."""
+
+
+def _named(target: Target) -> str:
+    return target.url if target.socket is None else f"unix:{target.socket}"
+
+
+def _request(call: Call[Any], target: Target) -> httpx.Request:
+    url, token = target.url, target.token
     headers = {"accept": "application/json", **call.headers}
     if not url.startswith(("http://", "https://")):
         raise Invalid(f"{url!r} is no address", where="SHOAL_URL", hint="such as http://127.0.0.1:7070")
@@ -85,7 +94,7 @@ def _request(call: Call[Any], url: str, token: str | None) -> httpx.Request:
     try:
         return httpx.Request(
             call.method, url + call.path, params=params, headers=headers, content=call.body,
-            extensions={"timeout": timeout},
+            extensions={"timeout": timeout, **({SOCKET: target.socket} if target.socket else {})},
         )  # fmt: skip
     except (httpx.InvalidURL, ValueError) as error:
         raise Invalid(

@@ -18,6 +18,7 @@ from shoal.base.http.errors import Malformed, TooSlow
 from shoal.base.http.front import Front
 from shoal.base.http.head import Head
 from shoal.base.http.limits import Limits
+from shoal.base.http.peers import local_user
 from shoal.base.http.receiver import Buffer
 from shoal.base.http.tunnel import Tunnel, scratch
 
@@ -30,6 +31,9 @@ Failure = Callable[[Exception], tuple[int, list[tuple[bytes, bytes]], bytes]]
 
 _MOST_QUEUED = 64 << 10
 """Bytes of a body that wait for the application before the sender has to."""
+
+LOCAL_USER = "shoal.local_user"
+"""In the scope of a request that came by a local socket: the user id of who connected. No header can put it there."""
 
 _BODYLESS = frozenset({204, 304})
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
@@ -64,6 +68,8 @@ class AsgiConnection(Connection["Exchange"]):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._addresses = tuple(_pair(transport.get_extra_info(name)) for name in ("peername", "sockname"))
+        user = local_user(transport.get_extra_info("socket"))
+        self._user = {} if user is None else {LOCAL_USER: user}
 
     def admit(self, head: Head) -> Exchange:
         return Exchange(self, head, self._scope(head))
@@ -257,6 +263,7 @@ class AsgiConnection(Connection["Exchange"]):
                 "root_path": "",
                 "client": self._addresses[0],
                 "server": self._addresses[1],
+                **self._user,
             }
         return {**self._scope_made, "headers": [*head.headers], "state": {}}
 

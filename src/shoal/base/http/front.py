@@ -12,7 +12,7 @@ from typing import Any
 from shoal.base.http.connection import Connection
 from shoal.base.http.errors import TooManyConnections
 from shoal.base.http.limits import Limits
-from shoal.base.http.peers import Peers, network_of
+from shoal.base.http.peers import Peers, local_user, network_of
 from shoal.base.listening import listen
 from shoal.core import Overloaded, Unavailable
 
@@ -109,7 +109,8 @@ class Front(ABC):
                 self.loop.call_later(_NO_DESCRIPTORS_PAUSE_S, self._go_on, listener)
                 return
             client.setblocking(False)
-            self._welcome(client, network_of(address))
+            user = local_user(client)
+            self._welcome(client, network_of(address) if user is None else f"user {user}")
 
     def _go_on(self, listener: socket.socket) -> None:
         if listener in self._listeners:

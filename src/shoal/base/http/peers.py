@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
+import struct
 from typing import Generic, Protocol, TypeVar
 
 from shoal.base.http.limits import Room
@@ -85,6 +87,15 @@ def _longest_idle(clients: dict[C, float]) -> C | None:
         del clients[client]
         clients[client] = client.since
     return spare
+
+
+def local_user(client: socket.socket) -> int | None:
+    """The user id of the process that connected to a local socket, as the kernel says; None for other sockets. One of
+    another user namespace, whom this one has no number for, has the kernel's overflow id."""
+    if client.family != socket.AF_UNIX:
+        return None
+    _, uid, _ = struct.unpack("iII", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(uid)
 
 
 def network_of(address: object) -> str:

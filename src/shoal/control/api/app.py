@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from shoal import __version__
 from shoal.control.api import arrays, errors, events, files, jobs, logs, manifests, system, tenants
-from shoal.control.api.context import Context, count_question, find_principal
+from shoal.control.api.context import Context, count_question, find_principal, require_own
 from shoal.control.api.edge import Edge
 from shoal.extension import describe
 
@@ -31,6 +31,7 @@ def create_app(context: Context) -> FastAPI:
     app.state.context = context
     app.state.principal = find_principal
     app.state.question = count_question
+    app.state.require_own = require_own
     app.state.api = events.ServerApi(context)
     app.state.extensions = context.plane.extensions
     errors.install(app)

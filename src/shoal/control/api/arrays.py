@@ -129,6 +129,8 @@ async def _change(
     if unknown:
         raise NotFound(f"array {array.id} has no task {unknown[0]}", where="tasks", hint=f"it has {array.indices}")
     ids = await context.read(context.plane.store.array_tasks, array.id, finished=False)
+    for one in ids[:1]:
+        await context.require_own(who, context.plane.job(one))  # who submitted one task submitted all
     meant = [one for one in reversed(ids) if chosen is None or int(one.rpartition("-")[2]) in chosen]
     changed = await arrays.change_all(context.plane.repository, meant, step)
     return answer({"array": await _view(context, array), "changed": changed[::-1]})

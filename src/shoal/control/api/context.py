@@ -10,15 +10,16 @@ from typing import Annotated, ParamSpec, TypeVar
 
 from fastapi import Depends, Request
 
+from shoal.base.http.asgi import LOCAL_USER
 from shoal.contract.manifest import MAX_BYTES
-from shoal.contract.principal import Principal
+from shoal.contract.principal import Callers, Principal, User, submitter
 from shoal.contract.records import Event, JobRecord
 from shoal.control.api.feed import Feed
 from shoal.control.api.prometheus import Metrics
 from shoal.control.api.usage import Usage
 from shoal.control.plane import ControlPlane
 from shoal.control.tokens import TokenCache
-from shoal.core import Conflict, NotFound, Unavailable
+from shoal.core import Conflict, Forbidden, NotFound, Unavailable
 from shoal.extension.web import QUICK_PARSE_BYTES, Credentials
 
 P = ParamSpec("P")
@@ -47,21 +48,33 @@ class Context:
     limits: Limits = field(default_factory=Limits)
     usage: Usage = field(default_factory=Usage)
 
-    def principal(self, request: Request) -> Principal:
+    async def principal(self, request: Request) -> Principal:
         """The caller, unless its token is over its rate limit, or a viewer's and this changes something. Raises
         Unauthenticated, RateLimited and Forbidden."""
-        who = self._sender(request)
+        who = await self._sender(request)
         self.usage.request(who.token_id)
         who.require_method(request.method)
         return who
 
-    def _sender(self, request: Request) -> Principal:
-        authorization = request.headers.get("authorization")
-        if authorization is None:
-            for one in self.plane.extensions.answers.to(Credentials):
-                if (who := one.principal(request)) is not None:
-                    return who
-        return self.tokens.principal(authorization)
+    async def _sender(self, request: Request) -> Principal:
+        """By its token; without one by another proof, or as the user of this machine who connected."""
+        authorization, answers = request.headers.get("authorization"), self.plane.extensions.answers
+        callers = answers.to(Callers)
+        who = self._proved(request) if authorization is None else self.tokens.principal(authorization)
+        if who is None:
+            uid = request.scope.get(LOCAL_USER)
+            if uid is not None and callers:
+                return await callers[0].local(uid)
+            who = self.tokens.principal(None)
+        for one in callers:
+            who = await one.holder(who)
+        return who
+
+    def _proved(self, request: Request) -> Principal | None:
+        for one in self.plane.extensions.answers.to(Credentials):
+            if (who := one.principal(request)) is not None:
+                return who
+        return None
 
     def follow(self) -> Callable[[], None]:
         """Keep the feed, the metrics and the known tokens up with what is committed; the result ends that."""
@@ -90,12 +103,35 @@ class Context:
         return (await self._find_jobs(who, ref, tenant))[0]
 
     async def find_job_to_change(self, who: Principal, ref: str, *, tenant: str | None = None) -> JobRecord:
-        """As `find_job`, but a name must not mean several unfinished jobs. Raises Conflict otherwise."""
-        found = await self._find_jobs(who, ref, tenant)
+        """As `find_own_job`, but a name must not mean several unfinished jobs. Raises Conflict otherwise."""
+        found = await self._own(who, await self._find_jobs(who, ref, tenant))
         unfinished = [job for job in found if not job.state.terminal]
         if len(unfinished) > 1:
             raise _ambiguous(ref, unfinished, "give the id")
         return (unfinished or found)[0]
+
+    async def find_own_job(self, who: Principal, ref: str, *, tenant: str | None = None) -> JobRecord:
+        """As `find_job`, for what is not for all of the tenant to see. Raises Forbidden for another user's."""
+        return (await self._own(who, await self._find_jobs(who, ref, tenant)))[0]
+
+    async def require_own(self, who: Principal, job: JobRecord) -> None:
+        """Raises Forbidden where another user of its tenant submitted it, and the caller has only his own."""
+        await self._own(who, [job])
+
+    async def _own(self, who: Principal, jobs: list[JobRecord]) -> list[JobRecord]:
+        """Those that the caller may open and change; never empty."""
+        if not who.own_only:
+            return jobs
+        by = [await self.submitter(job.id) for job in jobs]
+        if own := [job for job, user in zip(jobs, by, strict=True) if who.may_open(user)]:
+            return own
+        raise Forbidden(
+            f"job {jobs[0].id} is of the user {by[0].name if by[0] else ''}", where=jobs[0].id,
+            hint="ask that user; who leads the tenant may do this too",
+        )  # fmt: skip
+
+    async def submitter(self, job_id: str) -> User | None:
+        return submitter(await self.read(self.plane.store.events, job_id=job_id, limit=1))
 
     async def _find_jobs(self, who: Principal, ref: str, tenant: str | None) -> list[JobRecord]:
         """One job by its id or a beginning of it, or all of that name, newest first; never empty."""
@@ -131,7 +167,12 @@ async def get_context(request: Request) -> Context:
 
 async def find_principal(request: Request) -> Principal:
     """For `shoal.extension.web`."""
-    return (await get_context(request)).principal(request)
+    return await (await get_context(request)).principal(request)
+
+
+async def require_own(request: Request, principal: Principal, job: JobRecord) -> None:
+    """For `shoal.extension.web`."""
+    await request.app.state.context.require_own(principal, job)
 
 
 def count_question(request: Request, principal: Principal) -> None:

@@ -47,7 +47,7 @@ async def files(
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
     """By path. Links are listed, and followed neither here nor anywhere."""
-    job = await context.find_job(who, ref, tenant=tenant)
+    job = await context.find_own_job(who, ref, tenant=tenant)
     found, following = await context.plane.files(
         job.id, path, attempt=attempt, recursive=recursive, after=after, limit=limit
     )
@@ -84,7 +84,7 @@ async def file(
     ] = None,
 ) -> Response:
     """Its bytes from `offset`."""
-    job = await context.find_job(who, ref, tenant=tenant)
+    job = await context.find_own_job(who, ref, tenant=tenant)
     piece = await context.plane.file(
         job.id, path, attempt=attempt, offset=offset, limit=limit or _PIECE, version=version
     )

@@ -67,7 +67,7 @@ Ref = Annotated[str, Path(description="the job's id, a unique beginning of it, o
 async def submit(request: Request) -> Response:
     """The body is a manifest, YAML or JSON. Answered once it is durable."""
     context = await get_context(request)
-    who = context.principal(request)
+    who = await context.principal(request)
     key = read_key(request)
     body = await read_body(request, context.limits.body_bytes)
     manifest = await parse_body(body, parse_manifest)

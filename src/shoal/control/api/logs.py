@@ -82,7 +82,7 @@ async def logs(
     follow: Annotated[bool, Query(description="stream from here to the job's end, later attempts included")] = False,
 ) -> Response:
     """Bytes as the rank wrote them. With `wait_s`, waits so long for something to read."""
-    job = await context.find_job(who, ref, tenant=tenant)
+    job = await context.find_own_job(who, ref, tenant=tenant)
     if rank >= job.ranks:
         raise NotFound(f"job {job.id} has no rank {rank}", where="rank", hint=f"ranks are 0 to {job.ranks - 1}")
     log = _Log(context, job.id, rank, timestamps=timestamps)

@@ -63,9 +63,9 @@ def rank_environment(
     }
 
 
-def sandbox_environment(env: Mapping[str, str], run_dir: Path, tenant: str, temporary: str) -> dict[str, str]:
+def sandbox_environment(env: Mapping[str, str], home: Path, user: str, temporary: str) -> dict[str, str]:
     """The environment of a rank that has a user of its own."""
-    return {**env, "HOME": str(run_dir), "TMPDIR": temporary, "USER": tenant, "LOGNAME": tenant}
+    return {**env, "HOME": str(home), "TMPDIR": temporary, "USER": user, "LOGNAME": user}
 
 
 def supervisor_environment(home: Path, gang: str, rank: int) -> dict[str, str]:

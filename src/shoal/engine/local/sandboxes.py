@@ -1,10 +1,12 @@
-"""What a gang's sandbox needs of the engine: the tenant's user, its directories, and unpacking with its rights."""
+"""What a gang's sandbox needs of the engine: its user, its directories, and unpacking with its rights."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ from shoal.core import Fault, Sandbox
 from shoal.engine import sandbox
 from shoal.engine.local import bundle
 from shoal.engine.local.environment import TEMPORARY, sandbox_environment
-from shoal.engine.protocol import MOUNTS, Gang, LaunchFailed
+from shoal.engine.protocol import MOUNTS, Gang, HomeShown, LaunchFailed
+
+_TMP = Path("/tmp")  # noqa: S108
 
 
 class Sandboxes:
@@ -26,22 +30,32 @@ class Sandboxes:
         self._users.open()
 
     def prepare(self, gang: Gang, rank_dirs: list[Path]) -> None:
-        """Give the gang's directories to its tenant's user. Raises OSError, and LaunchFailed for mounts that cannot
-        be shown. Blocks."""
+        """Give the gang's directories to its user. Raises OSError, and LaunchFailed for mounts or a home that cannot be
+        shown. Blocks."""
         check_mounts(gang, self._home)
         if gang.sandbox is Sandbox.NONE:
             return
-        uid = self._uid(gang)
+        rights = self._rights(gang)
+        if gang.home is not HomeShown.NO and rights.own is None:
+            what = "its user's home cannot be shown: it is not there, or not that user's own"
+            raise LaunchFailed(what, fault=Fault.USER, where=gang.name, hint="leave out `home`")
         for path in gang.directories():
-            sandbox.grant_tree(path, uid)
+            sandbox.grant_tree(path, rights.uid, rights.gid)
+        if gang.account is not None:
+            sandbox.grant_tree(gang.run_dir.absolute() / TEMPORARY, rights.uid, rights.gid)
         for path in rank_dirs:
-            sandbox.open_to(path, uid)
+            sandbox.open_to(path, self._group(gang))
 
     def environment(self, gang: Gang, env: dict[str, str]) -> dict[str, str]:
-        """The rank's environment, where its tenant has a user: that one's name and directories."""
+        """The rank's environment, where it has a user of its own: that one's name and directories."""
         if gang.sandbox is Sandbox.NONE:
             return env
-        return sandbox_environment(env, gang.run_dir.absolute(), gang.tenant, _temporary(gang))
+        run_dir, account = gang.run_dir.absolute(), gang.account
+        if account is None:
+            return sandbox_environment(env, run_dir, gang.tenant, _temporary(gang))
+        seen = gang.home is not HomeShown.NO or gang.sandbox is not Sandbox.BUBBLEWRAP
+        own = sandbox_environment(env, account.home if seen else run_dir, account.name, _temporary(gang))
+        return {**own, "SHELL": account.shell}
 
     def spec(self, gang: Gang, rank_dir: Path) -> dict[str, Any] | None:
         """What the rank's supervisor is told; None without a sandbox."""
@@ -49,22 +63,42 @@ class Sandboxes:
             return None
         run_dir, *checkpoints = gang.directories()
         keep = [run_dir, rank_dir, *checkpoints]
-        return {
-            **sandbox.plan(gang.sandbox, self._uid(gang), self._home, keep, network=gang.network, mounts=gang.mounts),
-            "temporary": _temporary(gang),
-        }
+        made = sandbox.plan(
+            gang.sandbox, self._rights(gang), self._home, keep, network=gang.network, mounts=gang.mounts
+        )
+        if self._own_tmp(gang, made, [self._home, *keep]):
+            made["shown"].append((f"{run_dir}/{TEMPORARY}", str(_TMP), False))
+        return {**made, "temporary": _temporary(gang), "directory": str(gang.directory or run_dir)}
 
-    def _uid(self, gang: Gang) -> int:
-        return self._users.uid(gang.tenant, gang.division)
+    @staticmethod
+    def _own_tmp(gang: Gang, made: Mapping[str, Any], needed: Sequence[Path]) -> bool:
+        """Whether a user of the machine, who has files in `/tmp` already, sees the job's own in its place: unless
+        something lies there that the job needs."""
+        if gang.account is None or gang.sandbox is Sandbox.BUBBLEWRAP:
+            return False
+        named = [Path(path) for _, path in made["mounts"]]
+        others = [one.target for one in gang.mounts] + ([] if gang.directory is None else [gang.directory])
+        return not any(path.is_relative_to(_TMP) for path in (*needed, *named, *others, gang.account.home))
+
+    def _rights(self, gang: Gang) -> sandbox.Rights:
+        if gang.account is None:
+            return sandbox.Rights.of_tenant(self._users.uid(gang.tenant, gang.division))
+        return sandbox.Rights.of(gang.account, self._group(gang), gang.home)
+
+    def _group(self, gang: Gang) -> int:
+        """The number of a group that no other gang's user is in."""
+        if gang.account is None:
+            return self._users.uid(gang.tenant, gang.division)
+        return self._users.uid(f"@{gang.account.uid}")  # no tenant's name begins so
 
     async def unpack(self, gang: Gang, path: Path) -> None:
-        """Unpack the gang's bundle into its run directory, as its tenant's user: earlier phases may have left links
+        """Unpack the gang's bundle into its run directory, as its user: earlier phases may have left links
         there. Raises as `bundle.unpack`."""
         most = gang.limits.unpacked_bytes
         if gang.sandbox is Sandbox.NONE:
             await asyncio.to_thread(bundle.unpack, path, gang.run_dir, limit_bytes=most)
             return
-        uid = self._uid(gang)
+        rights = self._rights(gang)
         done = asyncio.get_running_loop().create_future()
         loop = asyncio.get_running_loop()
 
@@ -77,9 +111,11 @@ class Sandboxes:
             try:
                 folder = os.open(gang.run_dir, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
                 try:
-                    # The tenant's user may not pass the home; by the descriptor it need not.
+                    # The user may not pass the home; by the descriptor it need not.
                     inside = Path(f"/proc/self/fd/{folder}")
-                    bundle.unpack(path, inside, limit_bytes=most, acting=lambda: sandbox.acting_as(uid))
+                    bundle.unpack(
+                        path, inside, limit_bytes=most, acting=partial(sandbox.acting_as, rights.uid, rights.gid)
+                    )
                 finally:
                     os.close(folder)
             except BaseException as error:

@@ -362,6 +362,8 @@ class Supervisor:
             text = os.strerror(int(number))
             if step == "exec":
                 raise _CannotStart("user", f"command {self.spec['argv'][0]!r} cannot be executed: {text}", 126)
+            if step == "directory":
+                raise _CannotStart("user", f"{self.spec['sandbox']['directory']} cannot be entered: {text}", 126)
             raise _CannotStart("platform", f"the rank's process could not be set up ({step}): {text}", 126)
         self.job_pid = self.main_pid
         if self.spec["sandbox"] and self.spec["sandbox"]["wrapper"]:
@@ -406,11 +408,12 @@ class Supervisor:
             if self.sandbox is not None:
                 step = "sandbox"
                 wrapper = self.sandbox.enter(self.spec["sandbox"])
-                os.chdir("/" if wrapper else self.spec["run_dir"])
+                step = "directory"
+                os.chdir("/" if wrapper else self.spec["sandbox"]["directory"])
                 self._die_with_supervisor()  # another user's process has to ask again
                 if wrapper:
                     step = "wrapper"
-                    self.sandbox.wrap(wrapper, self.spec["argv"], self.spec["env"], self.spec["run_dir"])
+                    self.sandbox.wrap(wrapper, self.spec["argv"], self.spec["env"], self.spec["sandbox"]["directory"])
                 command = self._resolve()
             step = "exec"
             os.execve(command, self.spec["argv"], self.spec["env"])

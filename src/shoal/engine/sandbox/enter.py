@@ -28,14 +28,15 @@ def enter(sandbox: dict[str, Any]) -> list[str]:
     """Hide the home, then give up the server's rights for good. Raises OSError; the caller must then end. What is
     returned is to be put before the command: the program that does the rest."""
     if sandbox["wrapper"]:
-        os.umask(0o077)
+        os.umask(sandbox["umask"])
         return list(sandbox["wrapper"])
     libc = ctypes.CDLL(None, use_errno=True)
     if "join" in sandbox:
         _join(*sandbox["join"], libc)
     else:
         _arrange(sandbox["mounts"], sandbox.get("shown", ()), libc)
-    become(sandbox["uid"], libc)
+    become(sandbox["uid"], sandbox["gid"], sandbox["groups"], libc)
+    os.umask(sandbox["umask"])
     if "temporary" in sandbox:
         os.makedirs(sandbox["temporary"], exist_ok=True)
     return []
@@ -114,13 +115,12 @@ def _make_place(target: str, *, directory: bool) -> None:
         os.close(os.open(target, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
 
 
-def become(uid: int, libc: Any) -> None:
-    """Have the user's rights and no way to others: no groups, no capabilities, none to be gained."""
-    os.setgroups(())
-    os.setresgid(uid, uid, uid)
+def become(uid: int, gid: int, groups: list[int], libc: Any) -> None:
+    """Have the user's rights and no way to others: no other groups, no capabilities, none to be gained."""
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
     _check(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    os.umask(0o077)
 
 
 def _mount(libc: Any, source: str, target: str, kind: str | None, flags: int, options: bytes | None = None) -> None:

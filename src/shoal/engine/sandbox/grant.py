@@ -19,7 +19,7 @@ _SETGROUPS = {"x86_64": 116, "aarch64": 159}
 """The system call itself acts on one thread; the C library's function on all of them."""
 
 
-def grant_tree(path: Path, uid: int) -> None:
+def grant_tree(path: Path, uid: int, gid: int | None = None) -> None:
     """Make the directory if it is missing and give it, with all that is in it, to the user alone. Raises OSError, also
     where the path is a link."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -31,24 +31,24 @@ def grant_tree(path: Path, uid: int) -> None:
     finally:
         os.close(parent)
     try:
-        trees.grant(fd, uid)
+        trees.grant(fd, uid, uid if gid is None else gid)
     finally:
         os.close(fd)
 
 
-def open_to(path: Path, uid: int) -> None:
-    """Let the user make files in a directory that stays the server's: it can neither remove nor replace the server's
-    own files there, nor see other tenants'. New files belong to the tenant's group."""
+def open_to(path: Path, gid: int) -> None:
+    """Let who is in this group make files in a directory that stays the server's: they can neither remove nor replace
+    the server's own files there, nor see other tenants'. New files belong to the group."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        os.fchown(fd, 0, uid)
+        os.fchown(fd, 0, gid)
         os.fchmod(fd, 0o3770)
     finally:
         os.close(fd)
 
 
 @contextlib.contextmanager
-def acting_as(uid: int) -> Iterator[None]:
+def acting_as(uid: int, gid: int | None = None) -> Iterator[None]:
     """In this thread, files are reached with the user's rights. Only for a thread that ends afterwards: it has lost its
     supplementary groups. Raises OSError where that cannot be had."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -56,7 +56,7 @@ def acting_as(uid: int) -> Iterator[None]:
     if number is None or libc.syscall(number, 0, None) != 0:
         raise OSError(ctypes.get_errno(), "the thread's supplementary groups cannot be dropped")
     try:
-        libc.setfsgid(uid)
+        libc.setfsgid(uid if gid is None else gid)
         libc.setfsuid(uid)
         if libc.setfsuid(-1) != uid:  # it tells the present one and changes nothing
             raise PermissionError("the thread cannot act as the tenant's user")

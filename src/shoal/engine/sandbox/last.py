@@ -21,6 +21,10 @@ def main() -> int:
     command = argv[0]
     try:
         os.chdir(run_dir)
+    except OSError as problem:
+        print(f"the directory {run_dir} cannot be entered: {problem.strerror}", file=sys.stderr)
+        return 126
+    try:
         os.execvpe(command, argv, env)
     except FileNotFoundError:
         where = "in the run directory" if "/" in command else "on PATH"

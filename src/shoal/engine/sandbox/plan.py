@@ -3,28 +3,70 @@
 from __future__ import annotations
 
 import shutil
+import stat
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import shoal
 from shoal.core import Sandbox
-from shoal.engine.protocol import Mount
+from shoal.engine.protocol import Account, HomeShown, Mount
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a rank has: its user, its first group, its other groups, and what is taken from the modes of its files.
+    `own` is the user's home, where the rank is a user of the machine, and `shown` whether bubblewrap shows it."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+    umask: int = 0o077
+    own: Path | None = None
+    shown: HomeShown = HomeShown.NO
+
+    @classmethod
+    def of_tenant(cls, uid: int) -> Rights:
+        """Those of a user that belongs to a tenant."""
+        return cls(uid, uid)
+
+    @classmethod
+    def of(cls, account: Account, guard: int, shown: HomeShown) -> Rights:
+        """Those of a user of the machine, and of a group that nobody else is in: the server's files for this user."""
+        groups = tuple(sorted({*account.groups, account.gid, guard}))
+        own = account.home if owns(account.uid, account.home) else None
+        return cls(account.uid, account.gid, groups, account.umask, own, shown)
+
+
+def owns(uid: int, home: Path) -> bool:
+    """Whether this directory is the user's: that of a system's own account may be `/`, or of many."""
+    try:
+        found = home.lstat()
+    except OSError:
+        return False
+    return home.is_absolute() and stat.S_ISDIR(found.st_mode) and found.st_uid == uid
 
 
 def plan(
-    level: Sandbox, uid: int, home: Path, keep: Sequence[Path], *, network: bool = True, mounts: Sequence[Mount] = ()
-) -> dict[str, Any]:
+    level: Sandbox, rights: Rights, home: Path, keep: Sequence[Path], *, network: bool = True,
+    mounts: Sequence[Mount] = (),
+) -> dict[str, Any]:  # fmt: skip
     """In types that `marshal` takes. `keep` are the directories that the rank has of the home."""
     runtime = [path for path in _runtime() if path.is_dir()]
     private = sorted({str(folder) for path in (home, *runtime) if (folder := _private(path)) is not None})
     shown = [str(path) for path in runtime if any(path.is_relative_to(folder) for folder in private)]
+    if rights.own is not None and any(map(rights.own.is_relative_to, private)):
+        shown.append(str(rights.own))
     mine = [str(path) for path in keep if path.is_relative_to(home)]
     mine += [str(path) for path in keep if not path.is_relative_to(home) and any(map(path.is_relative_to, private))]
     return {
         "level": level.value,
-        "uid": uid,
+        "uid": rights.uid,
+        "gid": rights.gid,
+        "groups": list(rights.groups),
+        "umask": rights.umask,
         # An empty directory hides what others may not enter: so the way to what is shown behind it is open.
         "mounts": [
             *(("hide", folder) for folder in private),
@@ -33,7 +75,7 @@ def plan(
             *(("show", path) for path in dict.fromkeys(mine)),
         ],
         "shown": [(str(one.source), str(one.target), one.read_only) for one in mounts],
-        "wrapper": wrapper(uid, home, keep, network=network, mounts=mounts) if level is Sandbox.BUBBLEWRAP else [],
+        "wrapper": wrapper(rights, home, keep, network=network, mounts=mounts) if level is Sandbox.BUBBLEWRAP else [],
         "module_dir": str(Path(__file__).parent),
     }
 
@@ -43,7 +85,7 @@ _DEVICES = "nvidia*"
 
 
 def wrapper(
-    uid: int, home: Path, keep: Sequence[Path], *, network: bool = True, mounts: Sequence[Mount] = ()
+    rights: Rights, home: Path, keep: Sequence[Path], *, network: bool = True, mounts: Sequence[Mount] = ()
 ) -> list[str]:
     """The command line of bubblewrap up to what `last.py` is given: the system and the interpreter read-only, the kept
     directories, and nothing else. It runs as root, since the way to the home is closed to the tenant's user, and keeps
@@ -64,12 +106,16 @@ def wrapper(
         line += ["--dev-bind", str(path), str(path)]
     for path in _runtime():
         line += [*_way(path), "--ro-bind-try", str(path), str(path)]
+    if rights.own is not None and rights.shown is not HomeShown.NO:
+        bind = "--bind" if rights.shown is HomeShown.WRITE else "--ro-bind"
+        line += [*_way(rights.own), bind, str(rights.own), str(rights.own)]
     line += [*_way(home), "--tmpfs", str(home)]
     for path in keep:
         line += [*_way(path), "--bind", str(path), str(path)]
     for one in mounts:
         line += [*_way(one.target), "--ro-bind" if one.read_only else "--bind", str(one.source), str(one.target)]
-    user = ["--reuid", str(uid), "--regid", str(uid), "--clear-groups", "--no-new-privs", "--inh-caps=-all"]
+    groups = ["--groups", ",".join(map(str, rights.groups))] if rights.groups else ["--clear-groups"]
+    user = ["--reuid", str(rights.uid), "--regid", str(rights.gid), *groups, "--no-new-privs", "--inh-caps=-all"]
     end = [str(Path(sys.executable).resolve()), "-I", "-S", str(Path(__file__).with_name("last.py"))]
     return [*line, "--", _program("setpriv"), *user, "--", *end]
 

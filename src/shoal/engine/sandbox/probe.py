@@ -12,11 +12,12 @@ from pathlib import Path
 
 from shoal.core import Capability, Sandbox
 from shoal.engine.sandbox import enter
-from shoal.engine.sandbox.plan import plan, wrapper
+from shoal.engine.sandbox.plan import Rights, plan, wrapper
 from shoal.engine.sandbox.users import FIRST_UID, UIDS
 
 _COST = "tenants with this level are refused; without one, jobs can read and end whatever the server can"
 _WAIT_S = 20.0
+_SOMEONE = Rights.of_tenant(FIRST_UID + UIDS)
 
 
 def capabilities(home: Path) -> tuple[Capability, ...]:
@@ -30,7 +31,7 @@ def _user(home: Path) -> Capability:
     if os.geteuid() != 0:
         return Capability(name, False, f"the server runs as uid {os.geteuid()}; run it as root", _COST)
     with tempfile.TemporaryDirectory(prefix="shoal-sandbox-") as folder:
-        wanted = plan(Sandbox.USER, FIRST_UID + UIDS, home if home.is_dir() else Path(folder), ())
+        wanted = plan(Sandbox.USER, _SOMEONE, home if home.is_dir() else Path(folder), ())
         tried = subprocess.run(
             [sys.executable, "-I", "-S", enter.__file__, sys.executable],
             input=marshal.dumps(wanted), capture_output=True, timeout=_WAIT_S, check=False,
@@ -53,7 +54,7 @@ def _bubblewrap(home: Path, user: Capability) -> Capability:
         marshal.dump(([sys.executable, "-I", "-S", "-c", ""], {}, "/"), given)
         given.seek(0)
         tried = subprocess.run(
-            [*wrapper(FIRST_UID + UIDS, home, ()), str(given.fileno())], env=enter.ENVIRONMENT, cwd="/",
+            [*wrapper(_SOMEONE, home, ()), str(given.fileno())], env=enter.ENVIRONMENT, cwd="/",
             pass_fds=[given.fileno()], capture_output=True, timeout=_WAIT_S, check=False,
         )  # fmt: skip
     if tried.returncode != 0:
