@@ -28,6 +28,7 @@ from tests.system.test_restart_doors import kill
 
 from .kit import busybox, folder, layer, member, needs_images, needs_uv, write_image
 
+SLOW = pytest.mark.slow
 LEVELS = ["none", "user", "bubblewrap"]
 
 
@@ -182,7 +183,7 @@ def ended(client: Client, job: str) -> JobDetail:
 
 
 @needs_uv
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", ["none", "user", pytest.param("bubblewrap", marks=SLOW)])
 def test_the_environment_of_a_lock_file_is_made_once(client: Client, home: Home, level: str, project: Path) -> None:
     need(level, home)
     jobs = [submit(client, level, project) for _ in range(3)]
@@ -292,7 +293,7 @@ touch /a /bin/a; echo kept > out; cat in
 
 
 @needs_images
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", ["none", pytest.param("user", marks=SLOW), "bubblewrap"])
 def test_a_job_runs_in_an_image(client: Client, home: Home, level: str, image: str, tmp_path: Path) -> None:
     need(level, home)
     (tmp_path / "in").write_text("data\n")
