@@ -28,6 +28,7 @@ from tests.system.test_restart_doors import kill
 
 from .kit import busybox, folder, layer, member, needs_images, needs_uv, write_image
 
+SLOW = pytest.mark.slow
 LEVELS = ["none", "user", "bubblewrap"]
 
 
@@ -182,7 +183,7 @@ def ended(client: Client, job: str) -> JobDetail:
 
 
 @needs_uv
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", ["none", "user", pytest.param("bubblewrap", marks=SLOW)])
 def test_the_environment_of_a_lock_file_is_made_once(client: Client, home: Home, level: str, project: Path) -> None:
     need(level, home)
     jobs = [submit(client, level, project) for _ in range(3)]
@@ -292,7 +293,7 @@ touch /a /bin/a; echo kept > out; cat in
 
 
 @needs_images
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", ["none", pytest.param("user", marks=SLOW), "bubblewrap"])
 def test_a_job_runs_in_an_image(client: Client, home: Home, level: str, image: str, tmp_path: Path) -> None:
     need(level, home)
     (tmp_path / "in").write_text("data\n")
@@ -385,6 +386,31 @@ def test_an_image_with_too_many_files_is_not_unpacked(client: Client, home: Home
     job, _ = ran(client, "none", ["true"], {"image": f"oci:{shared}/many"})
     assert job.message == "environment.image: the image has more than 5000 files: environment.files"
     assert not list((home.path / "environment" / "none.server" / "builds").iterdir())
+
+
+@needs_images
+@pytest.mark.slow
+def test_what_was_not_used_for_longest_makes_room(shared: Path, tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    start_detached(["--home", str(home.path), "--port", "0", "--slots", "1", "--set", "environment.size=6MiB"], home)
+    try:
+        with Client(home=home.path, environ={}) as client:
+            client.create_tenant("none", sandbox="none")
+            images = [f"oci:{shared}/room-{number}" for number in range(3)]
+            for number, image in enumerate(images):
+                write_image(Path(image.removeprefix("oci:")), [layer(busybox()), layer([member(f"{number}", b"x")])])
+                job, _ = ran(client, "none", ["/bin/true"], {"image": image})
+                assert job.state is JobState.SUCCEEDED, job.message
+                until(lambda: not any(one.used for one in client.environments.list().environments))
+            kept = client.environments.list().environments
+            assert [one.source for one in kept] == [images[2], images[1]]
+            there = {path.name for path in (home.path / "environment" / "none.server" / "image").iterdir()}
+            assert there == {one.key for one in kept}
+            write_image(shared / "bomb", [layer([*busybox(), member("zeros", bytes(20 << 20))])])
+            job, _ = ran(client, "none", ["/bin/true"], {"image": f"oci:{shared}/bomb"})
+            assert f"the image unpacks to more than {6 << 20} bytes" in job.message
+    finally:
+        stop_server(home, timeout_s=20)
 
 
 # --- foreign code, and a server that dies ---

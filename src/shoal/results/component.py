@@ -2,4 +2,6 @@
 
 from shoal.extension import Component
 
-RESULTS = Component(commands={"compare": "shoal.results.commands.compare"})
+RESULTS = Component(
+    extension="shoal.results.live.extension:Results", commands={"compare": "shoal.results.commands.compare"}
+)

@@ -105,6 +105,8 @@ class Environments(Extension, Keeping):
                 where=f"environment.{asked.kind}", hint="name one that its machines have, by venv or conda",
             )  # fmt: skip
         order = await self._order(job, asked)
+        if Pin(order.place.folder.name, order.place.kind, order.place.key).id not in self.repository.made:
+            await self._make_room(order.place.folder.name)
         lock = self._builder.lock(order.place)
         if lock.locked():
             show(f"waits for {order.place.kind} {order.place.key[:12]}".rstrip() + ", which is made for another job")
@@ -138,7 +140,6 @@ class Environments(Extension, Keeping):
         pin = Pin(folder, kind, order.place.key)
         if pin.id in self.repository.made and order.place.path.is_dir():  # a backup holds no files
             return pin
-        await self._make_room(folder)
         begun = time.monotonic()
         found = await self._builder.make(job, order, show)
         pin = Pin(folder, kind, found.key)
@@ -236,6 +237,8 @@ class Environments(Extension, Keeping):
                 continue
             place = Place(self._home / made.folder, made.kind, made.key)
             async with self._builder.lock(place):
+                if one in self.repository.used():  # a job has come to need it
+                    continue
                 now = self._server.clock.now()
                 cause = f"{made.kind} {made.key[:12]} was removed: {why}"
                 event = NewEvent(

@@ -71,13 +71,14 @@ def _show(details: Sequence[JobDetail], told: Sequence[Mapping[str, Reported]], 
     from shoal.base.console import output
 
     rows: list[list[Any]] = [
+        ["job", *(one.id for one in details)],
         ["state", *(one.state.value for one in details)],
         ["ran", *(output.duration(one.ran_s) for one in details)],
     ]
     rows += [[path, *("-" if one is None else str(one) for one in values)] for path, values in differ.items()]
     for name in dict.fromkeys(name for one in told for name in one):
         rows.append([name, *(_last(one.get(name)) for one in told)])
-    output.put(output.table(["", *(f"{one.name} {one.id}" for one in details)], rows))
+    output.put(output.table(["", *(one.name for one in details)], rows))
 
 
 def _last(one: Reported | None) -> str:
