@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import functools
 import math
+import os
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import httpx
 from shoal.contract import sending
 from shoal.contract.calls import Done, Effect, Emit, Flow, Pause, Send, go_on
 from shoal.contract.methods import AsyncPerformer, Operation, Performer, Stream, SyncPerformer, single
+from shoal.core import Invalid
 from shoal.sdk import downloads, flows, models, operations
 from shoal.sdk.exchange import SOCKET, Exchange
 from shoal.sdk.locate import locator
@@ -91,6 +93,7 @@ class _Methods(Performer):
         """Where the server is now, and the token that opens it."""
         self.exchange = Exchange(self.locate, patience_s=patience_s, first_s=first_s)
         self._transport = transport
+        self._environ = os.environ if environ is None else environ
 
     def __getattr__(self, name: str) -> Any:
         """A namespace that an extension brings, made when it is first asked for."""
@@ -111,7 +114,8 @@ class _Methods(Performer):
 
     def _options(self, by: _Way, local: type[httpx.HTTPTransport | httpx.AsyncHTTPTransport]) -> dict[str, Any]:
         # Certificates take 30 ms to load, and most servers are on this machine and have none.
-        options: dict[str, Any] = {"verify": by.checked, "trust_env": False, "headers": {"user-agent": "shoal"}}
+        verify = _authorities(self._environ) if by.checked else False
+        options: dict[str, Any] = {"verify": verify, "trust_env": False, "headers": {"user-agent": "shoal"}}
         if self._transport is not None:
             options["transport"] = self._transport
         elif by.socket is not None:
@@ -129,6 +133,19 @@ class _Way:
     @classmethod
     def of(cls, request: httpx.Request) -> _Way:
         return cls(request.url.scheme == "https", request.extensions.get(SOCKET))
+
+
+def _authorities(environ: Mapping[str, str]) -> Any:
+    """What a server's certificate is checked by: the file that SHOAL_CA_FILE names, else the public authorities."""
+    file = environ.get("SHOAL_CA_FILE")
+    if not file:
+        return True
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=file)
+    except OSError as error:
+        raise Invalid(f"the certificates cannot be read: {error}", where=f"SHOAL_CA_FILE: {file}") from None
 
 
 class Client(_Methods, SyncPerformer):

@@ -32,7 +32,8 @@ def enter(sandbox: dict[str, Any]) -> list[str]:
         return list(sandbox["wrapper"])
     libc = ctypes.CDLL(None, use_errno=True)
     if "join" in sandbox:
-        _join(*sandbox["join"], libc)
+        pid, start = sandbox["join"]
+        _join(pid, start, libc)
     else:
         _arrange(sandbox["mounts"], sandbox.get("shown", ()), libc)
     become(sandbox["uid"], sandbox["gid"], sandbox["groups"], libc)
