@@ -81,9 +81,11 @@ class Machine:
 
         return as_user(user, within)
 
-    def submit(self, user: str, script: str, name: str = "job", **users: str) -> str:
+    def submit(
+        self, user: str, script: str, name: str = "job", env: dict[str, str] | None = None, **users: str
+    ) -> str:  # fmt: skip
         extensions = {"users": users} if users else {}
-        manifest = {"name": name, "command": ["sh", "-c", script], "extensions": extensions}
+        manifest = {"name": name, "command": ["sh", "-c", script], "env": env or {}, "extensions": extensions}
         return self.call(user, lambda client: client.submit(manifest).id)
 
     def ended(self, job: str) -> Any:
@@ -208,9 +210,10 @@ def test_it_starts_in_the_users_own_directory_with_no_more_rights_than_theirs(ma
 
 
 def test_one_user_does_not_get_at_anothers_job(machine: Machine) -> None:
-    job = machine.submit(
-        ALICE, "echo secret | tee kept; umask 0; echo secret > open; chmod 777 .; sleep 1000", "theirs"
-    )
+    script = "echo secret | tee kept; umask 0; echo secret > open; chmod 777 .; sleep 1000"
+    job = machine.submit(ALICE, script, "theirs", env={"KEY": "value"})
+    assert machine.call(ALICE, lambda client: client.job(job)).manifest["env"] == {"KEY": "value"}
+    assert machine.call(BOB, lambda client: client.job(job)).manifest["env"] == {}
     with machine.admin() as client:
         until(lambda: b"secret" in b"".join(piece.data for piece in client.logs(job, follow=False)))
     for attempt in (

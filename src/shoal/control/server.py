@@ -214,7 +214,7 @@ async def _serve(
         opened = _open_whole(settings.database, home, accept_data_loss, tables)
     else:
         opened = _take_over(settings, home, tables, standing_by)
-        listeners = [*_bind_after(settings, home), *bind_locally(settings)]
+        listeners = [*_bind_after(lambda: _bind_again(settings, home)), *_bind_after(lambda: bind_locally(settings))]
     url = _url(listeners[0], host)
     with (
         _closing(listeners), contextlib.closing(opened) as store, secure_door(settings.values.tls, bind) as secure
@@ -282,13 +282,16 @@ def _take_over(settings: Settings, home: Home, tables: Sequence[Tables], standin
     return store
 
 
-def _bind_after(settings: Settings, home: Home) -> list[socket.socket]:
-    """The sockets of a server that has just lost control, as soon as it lets go of it."""
-    host, port = settings.values.host, settings.values.port or _last_port(home) or 0
+def _bind_again(settings: Settings, home: Home) -> list[socket.socket]:
+    return bind(settings.values.host, settings.values.port or _last_port(home) or 0)
+
+
+def _bind_after(bound: Callable[[], list[socket.socket]]) -> list[socket.socket]:
+    """The sockets of a server that has just lost control, as soon as it lets go of them."""
     until = time.monotonic() + _PORT_WAIT_S
     while True:
         try:
-            return bind(host, port)
+            return bound()
         except Conflict:
             if time.monotonic() >= until:
                 raise

@@ -118,6 +118,10 @@ class Context:
         """Raises Forbidden where another user of its tenant submitted it, and the caller has only his own."""
         await self._own(who, [job])
 
+    async def may_open(self, who: Principal, job: JobRecord) -> bool:
+        """Whether the caller may read all of the job."""
+        return not who.own_only or who.may_open(await self.submitter(job.id))
+
     async def _own(self, who: Principal, jobs: list[JobRecord]) -> list[JobRecord]:
         """Those that the caller may open and change; never empty."""
         if not who.own_only:

@@ -165,6 +165,8 @@ async def show(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, wai
             job = await _wait_for_end(context, job.id, min(wait_s, context.limits.wait_s))
     attempts = await context.read(context.plane.store.attempts, job.id)
     told = job_detail(job, attempts, context.plane.run_dir(job))
+    if not await context.may_open(who, job):
+        told["manifest"] = {**told["manifest"], "env": {}}  # people write there what is for nobody else
     return answer(Discretion(context, who).job(told))
 
 
