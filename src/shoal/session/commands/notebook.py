@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from shoal.base.console.panels import JOBS
 from shoal.base.console.resources import CpusOption, DeviceMemoryOption, MemoryOption
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest.quantities import read_memory
-from shoal.core import ANY, Invalid, PriorityClass, ShoalError, Unavailable
+from shoal.core import ANY, Conflict, Invalid, PriorityClass, ShoalError, Unavailable
 from shoal.session.client import notebooks, ports
 
 _POLL_S = 0.3
@@ -64,10 +65,12 @@ def notebook(
 
             ports.forward(client.locate, job.id, 0, "127.0.0.1", [(found.port, local)], show=show, note=context.note)
         except KeyboardInterrupt:
-            client.cancel(job.id, cause="the notebook's person left")
+            with contextlib.suppress(Conflict):
+                client.cancel(job.id, cause="the notebook's person left")
             raise typer.Exit(INTERRUPTED) from None
         except ShoalError:
-            client.cancel(job.id, cause="the notebook did not come up")
+            with contextlib.suppress(Conflict):  # it is over already
+                client.cancel(job.id, cause="the notebook did not come up")
             raise
 
 

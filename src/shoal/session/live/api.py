@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
@@ -18,20 +18,22 @@ SESSION, FORWARD = b"shoal-session", b"shoal-forward"
 _MOST_BODY = 1 << 20
 
 
-class Entrance(Protocol):
-    """What the routes need of the extension."""
+class Entrance:
+    """What the routes need of the extension. Each raises NotFound for another tenant's job."""
 
-    async def execute(self, who: Principal, job_id: str, asked: ExecRequest) -> str: ...
+    async def execute(self, who: Principal, job_id: str, asked: ExecRequest) -> str:
+        """Start a command beside a rank; the name of its session."""
+        raise NotImplementedError
 
-    async def attach(self, who: Principal, job_id: str, session: str, rank: int, wait_s: float) -> Tunnel: ...
+    async def attach(self, who: Principal, job_id: str, session: str, rank: int, wait_s: float) -> Tunnel:
+        raise NotImplementedError
 
-    async def forward(self, who: Principal, job_id: str, port: int, rank: int) -> Tunnel: ...
+    async def forward(self, who: Principal, job_id: str, port: int, rank: int) -> Tunnel:
+        raise NotImplementedError
 
 
 async def get_entrance(request: Request) -> Entrance:
-    from shoal.session.live.extension import Sessions
-
-    return extension_of(request, Sessions)
+    return extension_of(request, Entrance)  # type: ignore[type-var]
 
 
 FromEntrance = Annotated[Entrance, Depends(get_entrance)]

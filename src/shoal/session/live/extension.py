@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from socket import socket
 from typing import ClassVar
 
 import structlog
@@ -18,10 +19,10 @@ from shoal.base.http.tunnel import Tunnel
 from shoal.contract.gangs import RUN, gang_name, parse_gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.principal import Principal
-from shoal.core import Capability, Conflict, NotFound, Overloaded, ShoalError, Unavailable
+from shoal.core import Capability, Conflict, NotFound, Overloaded, Unavailable
 from shoal.engine import Beside, Enterable, Gang
 from shoal.extension import Extension, LiveJob, Section, Server
-from shoal.session.live.api import router_of
+from shoal.session.live.api import Entrance, router_of
 from shoal.session.live.commands import MAIN, agent_line, sshd_line
 from shoal.session.live.settings import SessionJob, SessionSection
 from shoal.session.models import ExecRequest
@@ -33,7 +34,7 @@ _READY_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
 
 
-class Sessions(Extension):
+class Sessions(Extension, Entrance):
     """What the routes ask for."""
 
     name: ClassVar[str] = "session"
@@ -156,10 +157,7 @@ class Sessions(Extension):
         live, gang = await self.running(who, job_id, rank, 0.0)
         return await self._tunnel(live, await engine.reach_port(gang, rank, port))
 
-    async def _tunnel(self, live: LiveJob, made: object) -> Tunnel:
-        import socket
-
-        assert isinstance(made, socket.socket)
+    async def _tunnel(self, live: LiveJob, made: socket) -> Tunnel:
         tenant = live.job.tenant
         if self._open[tenant] >= self._settings.open:
             made.close()
@@ -177,9 +175,6 @@ class Sessions(Extension):
             ended()
             made.close()
             raise Unavailable(f"the connection broke: {error.strerror}") from None
-        except ShoalError:
-            ended()
-            raise
 
 
 def section_of(live: LiveJob) -> SessionJob | None:
