@@ -48,10 +48,6 @@ class Board:
     panels: tuple[Panel, ...]
     choices: tuple[Choice, ...] = ()
 
-    @property
-    def expressions(self) -> Sequence[str]:
-        return [query.expression for panel in self.panels for query in panel.queries]
-
 
 def board_json(board: Board) -> dict[str, Any]:
     """As Grafana imports it."""
