@@ -23,6 +23,7 @@ from shoal.extension.web import Api, Credentials
 from shoal.store import Tables
 from shoal.web import site
 from shoal.web.api import router_of
+from shoal.web.figures import server_metrics
 from shoal.web.parts import Parts
 from shoal.web.requests import host_name, refuse
 from shoal.web.sessions import Codes, Identity, KnownTokens, Session, Sessions, Voucher
@@ -168,6 +169,7 @@ class Web(Extension, Parts):
         return (_page_capability(self.site.built),)
 
     def metrics(self) -> Iterable[Metric]:
+        yield from server_metrics(self._server.snapshot(), self._server.home)
         yield gauge("shoal_web_sessions", "Sign-ins to the web page.", (), {(): len(self.sessions)})
         yield gauge("shoal_web_streams", "Open pages that are kept live.", (), {(): len(self.hub)})
 

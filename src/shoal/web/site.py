@@ -89,8 +89,12 @@ class Site:
             self._built, self._names, self._files = None, {}, {}
             return
         if (at := (found.st_mtime_ns, found.st_size)) != self._built:
-            paths = sorted(path for path in self._folder.rglob("*") if path.is_file() and not path.is_symlink())
-            self._names = {path.relative_to(self._folder).as_posix(): path for path in paths}
+            self._names = {
+                f"{below}{path.name}": path
+                for below in ("", _ASSETS)
+                for path in sorted((self._folder / below).glob("*"))
+                if path.is_file() and not path.is_symlink()
+            }
             self._files, self._built = {}, at
 
 

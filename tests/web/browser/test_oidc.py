@@ -50,7 +50,7 @@ def arrive(window: Window, server: Running, person: str) -> None:
 
 def test_people_sign_in_at_their_organisation(organisation: Running, window: Window) -> None:
     page = window.page
-    window.expected.append("ERR_NAME_NOT_RESOLVED")  # the provider's own page wants files of the Internet
+    window.expected += ["ERR_NAME_NOT_RESOLVED", "404"]  # the provider's own page wants files of the Internet
     arrive(window, organisation, "ada")
     window.sees("ada@example.org")
     assert page.url.startswith(f"{organisation.url}/ui/jobs")

@@ -158,14 +158,19 @@ class Serve(Serving):
     def metrics(self) -> Iterable[Metric]:
         states: Counter[tuple[str, ...]] = Counter()
         ready: dict[tuple[str, ...], float] = {}
+        objective: dict[tuple[str, ...], float] = {}
         for known in self.services.live():
             service = known.record
             states[service.tenant, service.state.value] += 1
             ready[service.tenant, service.name] = float(len(known.observed.ready))
+            if known.manifest.slo is not None and (p99 := known.manifest.slo.p99) is not None:
+                objective |= {(service.tenant, service.name, model.name): p99 for model in known.manifest.models}
         return (
             gauge("shoal_services", "Live services by tenant and state.", ("tenant", "state"), states),
             gauge("shoal_service_ready_replicas", "Replicas that take requests.", ("tenant", "service"), ready),
-        )
+            gauge("shoal_service_objective_seconds", "Its objective for the 99th percentile of latency.",
+                  ("tenant", "service", "model"), objective),
+        )  # fmt: skip
 
     def routers(self) -> Sequence[APIRouter]:
         return (manifests, router)
