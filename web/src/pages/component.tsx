@@ -51,23 +51,28 @@ export function PageParts({ page, done }: { page: Page; done: () => void }) {
           );
         return <TableCard table={part} />;
       })}
-      {(page.actions?.length ?? 0) > 0 && (
-        <Card title="What can be done">
-          <ul class="stack">
-            {page.actions?.map((action) => (
-              <li class="row-gap">
-                {mayChange() && isOwn(action) && (
-                  <button type="button" class="button small" onClick={() => run(action, done)}>
-                    {sentence(action.name)}
-                  </button>
-                )}
-                <Command line={commandLine(action.command)} />
-              </li>
-            ))}
-          </ul>
-        </Card>
-      )}
+      <Actions actions={page.actions ?? []} done={done} />
     </>
+  );
+}
+
+export function Actions({ actions, done }: { actions: readonly Action[]; done: () => void }) {
+  if (actions.length === 0) return null;
+  return (
+    <Card title="What can be done">
+      <ul class="stack">
+        {actions.map((action) => (
+          <li class="row-gap">
+            {mayChange() && isOwn(action) && (
+              <button type="button" class="button small" onClick={() => run(action, done)}>
+                {sentence(action.name)}
+              </button>
+            )}
+            <Command line={commandLine(action.command)} />
+          </li>
+        ))}
+      </ul>
+    </Card>
   );
 }
 

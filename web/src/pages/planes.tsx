@@ -2,10 +2,16 @@
 import { api, ask } from "../api/client";
 import { number } from "../lib/format";
 import { useLoad } from "../live/load";
+import { Actions } from "./component";
 import { Ago, Card, Empty, Header, Name, Pending, State } from "../ui/parts";
 
 export function Planes(_: { path: readonly string[] }) {
   const { data, error, reload } = useLoad("planes", (signal) => ask(api.GET("/v1/planes", { signal })), ["status"]);
+  const page = useLoad("page tenancy", (signal) => ask(api.GET("/v1/pages/{component}", { params: { path: { component: "tenancy" } }, signal })), ["status", "pages"]);
+  const refresh = (): void => {
+    reload();
+    page.reload();
+  };
   return (
     <div class="page">
       <Header title="Planes" sub="Control planes of their own for teams, on the shared machines." />
@@ -39,6 +45,7 @@ export function Planes(_: { path: readonly string[] }) {
           </div>
         </Card>
       )}
+      {page.data && <Actions actions={page.data.actions ?? []} done={refresh} />}
     </div>
   );
 }

@@ -148,7 +148,7 @@ function Who() {
   return (
     <div class="who">
       <span class="who-name" title={who?.name ?? ""}>
-        <span>{who?.tenant ? `${who.tenant} (${who.role ?? "member"})` : (who?.role ?? "admin")}</span>
+        <span>{who?.tenant ? `${who.role ?? "member"} of ${who.tenant}` : (who?.role ?? "admin")}</span>
         <small>{who?.name}</small>
       </span>
       {present && next && (

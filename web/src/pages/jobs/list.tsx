@@ -1,12 +1,13 @@
 /** The list itself: a grid of rows of which only the visible ones are in the document, moved through by arrow keys. */
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { memo } from "preact/compat";
+import { useCallback, useEffect, useId, useRef, useState } from "preact/hooks";
 import type { Job, JobArray } from "../../api/types";
 import { NONE, writeFilters, type Filters, type Order } from "../../lib/filters";
 import { accelerators, duration, number, plural } from "../../lib/format";
 import { href } from "../../lib/router";
 import { isJob, noteOf, ranS, waitedS, type Row } from "../../lib/rows";
 import { isAdmin } from "../../lib/session";
-import { countGroups, GROUP_NAMES, type Group } from "../../lib/states";
+import { countGroups, ended, GROUP_NAMES, type Group } from "../../lib/states";
 import { now } from "../../live/news";
 import { Ago, Name, State } from "../../ui/parts";
 import { useVirtual } from "../../ui/virtual";
@@ -65,6 +66,9 @@ export function JobList({ rows, filters, set, chosen, choose, more, open }: Give
     else return;
     event.preventDefault();
   };
+  const latest = useRef<Acts>({ toggle, choose: setAt, open });
+  latest.current = { toggle, choose: setAt, open };
+  const act = useCallback(() => latest.current, []);
   const admin = isAdmin();
   const kind = `job-row ${admin ? "" : "no-tenant"}`;
   const all = rows.length > 0 && chosen.size >= rows.length;
@@ -91,29 +95,61 @@ export function JobList({ rows, filters, set, chosen, choose, more, open }: Give
             const row = rows[item.index];
             if (!row) return null;
             return (
-              <div
-                key={row.id} id={`${id}-${item.index}`} role="row" aria-rowindex={item.index + 2} aria-selected={chosen.has(row.id)}
-                class={`${kind} job-line ${item.index === at ? "at" : ""} ${chosen.has(row.id) ? "chosen" : ""}`}
-                style={{ transform: `translateY(${item.start}px)` }}
-                onClick={(event) => {
-                  setAt(item.index);
-                  if (event.target instanceof Element && !event.target.closest("a, input")) event.detail === 2 && open(row);
-                }}
-              >
-                <span class="pick" role="gridcell">
-                  <input
-                    type="checkbox" tabIndex={-1} aria-label={`Choose ${isJob(row) ? row.job.name : row.array.name}`} checked={chosen.has(row.id)}
-                    onClick={(event) => toggle(item.index, event.shiftKey)}
-                  />
-                </span>
-                {isJob(row) ? <JobCells job={row.job} admin={admin} /> : <ArrayCells array={row.array} admin={admin} />}
-              </div>
+              <Line key={row.id} row={row} id={`${id}-${item.index}`} index={item.index} start={item.start} kind={kind} admin={admin} at={item.index === at} chosen={chosen.has(row.id)} act={act} />
             );
           })}
         </div>
       </div>
     </div>
   );
+}
+
+interface Acts {
+  readonly toggle: (index: number, range: boolean) => void;
+  readonly choose: (index: number) => void;
+  readonly open: (row: Row) => void;
+}
+
+interface LineGiven {
+  readonly row: Row;
+  readonly id: string;
+  readonly index: number;
+  readonly start: number;
+  readonly kind: string;
+  readonly admin: boolean;
+  readonly at: boolean;
+  readonly chosen: boolean;
+  readonly act: () => Acts;
+}
+
+/** One row. It is drawn again only when something of it changes: scrolling moves the others untouched. */
+const Line = memo(({ row, id, index, start, kind, admin, at, chosen, act }: LineGiven) => (
+  <div
+    id={id} role="row" aria-rowindex={index + 2} aria-selected={chosen} class={`${kind} job-line ${at ? "at" : ""} ${chosen ? "chosen" : ""}`}
+    style={{ transform: `translateY(${start}px)` }}
+    onClick={(event) => {
+      act().choose(index);
+      if (event.detail === 2 && event.target instanceof Element && !event.target.closest("a, input")) act().open(row);
+    }}
+  >
+    <span class="pick" role="gridcell">
+      <input
+        type="checkbox" tabIndex={-1} aria-label={`Choose ${isJob(row) ? row.job.name : row.array.name}`} checked={chosen}
+        onClick={(event) => act().toggle(index, event.shiftKey)}
+      />
+    </span>
+    {isJob(row) ? <JobCells job={row.job} admin={admin} /> : <ArrayCells array={row.array} admin={admin} />}
+  </div>
+));
+
+function Waited({ job }: { job: Job }) {
+  const waited = waitedS(job, job.state === "QUEUED" ? now.value : 0);
+  return waited >= 0.5 ? <>{duration(Math.round(waited))}</> : <span class="none">–</span>;
+}
+
+function Ran({ job }: { job: Job }) {
+  const ran = ranS(job, ended(job.state) ? 0 : now.value);
+  return ran === null ? <span class="none">–</span> : <>{duration(ran >= 10 ? Math.floor(ran) : ran)}</>;
 }
 
 function Sorted({ order, label, filters, set }: { order: Order; label: string; filters: Filters; set: (change: Partial<Filters>) => void }) {
@@ -129,8 +165,6 @@ function Sorted({ order, label, filters, set }: { order: Order; label: string; f
 }
 
 function JobCells({ job, admin }: { job: Job; admin: boolean }) {
-  const ran = ranS(job, now.value);
-  const waited = waitedS(job, now.value);
   const note = noteOf(job);
   return (
     <>
@@ -152,8 +186,8 @@ function JobCells({ job, admin }: { job: Job; admin: boolean }) {
         </span>
       )}
       <span class="c-devices" role="gridcell">{accelerators(job.resources, job.ranks) || <span class="none">–</span>}</span>
-      <span class="c-waited" role="gridcell">{waited >= 0.5 ? duration(Math.round(waited)) : <span class="none">–</span>}</span>
-      <span class="c-ran" role="gridcell">{ran === null ? <span class="none">–</span> : duration(ran >= 10 ? Math.floor(ran) : ran)}</span>
+      <span class="c-waited" role="gridcell"><Waited job={job} /></span>
+      <span class="c-ran" role="gridcell"><Ran job={job} /></span>
       <span class="c-submitted muted" role="gridcell">
         <Ago at={job.submitted_at} />
       </span>

@@ -6,7 +6,9 @@ import { isJob, merge, rowsOf, type Row } from "../../lib/rows";
 import { asRefused } from "../../live/load";
 import { news } from "../../live/news";
 
+/** Rows of an answer: more of the list, and what can be seen of it, which is read again on news. */
 const PAGE = 500;
+const SEEN = 120;
 
 export interface Rows {
   readonly rows: readonly Row[];
@@ -25,12 +27,12 @@ interface State {
   readonly error: Refused | null;
 }
 
-async function read(filters: Filters, before: string | null): Promise<{ rows: Row[]; next: string | null }> {
+async function read(filters: Filters, before: string | null, limit: number): Promise<{ rows: Row[]; next: string | null }> {
   if (!before && looksLikeId(filters.search)) {
     const found = await api.GET("/v1/jobs/{ref}", { params: { path: { ref: filters.search.trim() } } });
     return { rows: found.data ? [{ id: found.data.id, job: found.data }] : [], next: null };
   }
-  const answer = await ask(api.GET("/v1/jobs", { params: { query: jobQuery(filters, PAGE, before) as never } }));
+  const answer = await ask(api.GET("/v1/jobs", { params: { query: jobQuery(filters, limit, before) as never } }));
   return { rows: rowsOf(answer), next: answer.next ?? null };
 }
 
@@ -53,7 +55,7 @@ export function useRows(filters: Filters): Rows {
       const known = latest.current.key === key ? latest.current : { rows: [], next: null };
       const before = append ? known.next : start > 0 ? (known.rows[start - 1]?.id ?? null) : null;
       try {
-        const fresh = await read(filters, before);
+        const fresh = await read(filters, before, append ? PAGE : SEEN);
         if (busy.current !== key) return;
         const at = append ? known.rows.length : start;
         const { rows, cut } = merge(known.rows, at, fresh.rows);
@@ -88,7 +90,7 @@ export function useRows(filters: Filters): Rows {
     (top: number, last: number) => {
       seen.current = { first: top, last };
       const { rows, next, key: of } = latest.current;
-      if (of === key && next && last > rows.length - 150) void run(0, true);
+      if (of === key && next && last > rows.length - 60) void run(0, true);
     },
     [run, key],
   );
@@ -102,6 +104,6 @@ export function useRows(filters: Filters): Rows {
 }
 
 /** Where the part to refresh begins: a little above what is seen, or at the top. */
-const startOf = (first: number): number => (first < PAGE / 2 ? 0 : first - 100);
+const startOf = (first: number): number => (first < SEEN / 2 ? 0 : first - 30);
 
 const fits = (filters: Filters, row: Row): boolean => (isJob(row) ? matches(filters, row.job) : !filters.jobClass);
