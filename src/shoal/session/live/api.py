@@ -9,8 +9,9 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from shoal.base.http.tunnel import Tunnel
 from shoal.contract.principal import Principal
+from shoal.contract.records import JobRecord
 from shoal.extension.describe import fails, shows
-from shoal.extension.web import Who, answer, extension_of, parse_body, read_body
+from shoal.extension.web import Who, answer, extension_of, parse_body, read_body, require_own
 from shoal.session.models import ExecRequest, SessionView, parse_exec
 
 SESSION, FORWARD = b"shoal-session", b"shoal-forward"
@@ -20,6 +21,9 @@ _MOST_BODY = 1 << 20
 
 class Entrance:
     """What the routes need of the extension. Each raises NotFound for another tenant's job."""
+
+    def job(self, who: Principal, job_id: str) -> JobRecord:
+        raise NotImplementedError
 
     async def execute(self, who: Principal, job_id: str, asked: ExecRequest) -> str:
         """Start a command beside a rank; the name of its session."""
@@ -75,6 +79,7 @@ def router_of() -> APIRouter:
     async def execute(request: Request, entrance: FromEntrance, who: Who, job_id: JobId) -> Response:
         """It has the job's rights, limits, namespaces, directory and environment. It begins when its client attaches
         to the session that is answered."""
+        await require_own(request, who, entrance.job(who, job_id))
         asked = await parse_body(await read_body(request, _MOST_BODY), parse_exec)
         session = await entrance.execute(who, job_id, asked)
         return answer(SessionView(id=session, job_id=job_id, rank=asked.rank).model_dump(mode="json"))
@@ -87,6 +92,7 @@ def router_of() -> APIRouter:
         request: Request, entrance: FromEntrance, who: Who, job_id: JobId, session: SessionId, rank: Rank = 0,
         wait_s: WaitToRun = 0.0,
     ) -> Response:  # fmt: skip
+        await require_own(request, who, entrance.job(who, job_id))
         return await _upgrade(request, SESSION, lambda: entrance.attach(who, job_id, session, rank, wait_s))
 
     @router.post(
@@ -97,6 +103,7 @@ def router_of() -> APIRouter:
         request: Request, entrance: FromEntrance, who: Who, job_id: JobId,
         port: Annotated[int, Path(ge=1, le=65535)], rank: Rank = 0,
     ) -> Response:  # fmt: skip
+        await require_own(request, who, entrance.job(who, job_id))
         return await _upgrade(request, FORWARD, lambda: entrance.forward(who, job_id, port, rank))
 
     return router

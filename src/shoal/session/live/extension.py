@@ -19,6 +19,7 @@ from shoal.base.http.tunnel import Tunnel
 from shoal.contract.gangs import RUN, gang_name, parse_gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.principal import Principal
+from shoal.contract.records import JobRecord
 from shoal.core import Capability, Conflict, NotFound, Overloaded, Unavailable
 from shoal.engine import Beside, Enterable, Gang
 from shoal.extension import Extension, LiveJob, Section, Server
@@ -84,6 +85,9 @@ class Sessions(Extension, Entrance):
         if not isinstance(engine, Enterable):
             raise Unavailable(self.capability().detail, hint="`shoal status` shows what the server can do")
         return engine
+
+    def job(self, who: Principal, job_id: str) -> JobRecord:
+        return self._job(who, job_id).job
 
     def _job(self, who: Principal, job_id: str) -> LiveJob:
         """Another tenant's job does not exist. Raises NotFound."""
