@@ -146,7 +146,7 @@ class Front(ABC):
 
     async def _connect(self, connection: Connection[Any], client: socket.socket, tls: Tls | None) -> None:
         connection.secure = tls is not None
-        secure = {} if tls is None else {"ssl": tls(), "ssl_handshake_timeout": self.limits.head_s}
+        secure: dict[str, Any] = {} if tls is None else {"ssl": tls(), "ssl_handshake_timeout": self.limits.head_s}
         try:
             await self.loop.connect_accepted_socket(lambda: connection, client, **secure)
         except OSError:
