@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from zoneinfo import ZoneInfo
@@ -179,7 +179,3 @@ def day_later(at: float, zone: str, days: int) -> float:
     """The same time on the wall clock, so many days later."""
     wall = datetime.fromtimestamp(at, zone_of(zone)).replace(tzinfo=None)
     return moment_of(wall + timedelta(days=days), zone_of(zone))
-
-
-def utc(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"
