@@ -24,7 +24,7 @@ async def pass_time(world: Planned, seconds: float) -> None:
     """A server that died meanwhile is started again."""
     until = world.clock.now() + seconds
     while world.clock.now() < until:
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(5.0)
         if world.dead.is_set():
             await world.restart()
 
@@ -52,8 +52,10 @@ def test_each_time_gets_one_job_of_its_tenant(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-@pytest.mark.parametrize("point", ["before-cron", "after-cron"])
-@pytest.mark.parametrize("overlap", list(Overlap))
+@pytest.mark.parametrize(
+    ("point", "overlap"),
+    [("before-cron", Overlap.SKIP), ("after-cron", Overlap.QUEUE), ("after-cron", Overlap.REPLACE)],
+)
 def test_a_server_that_dies_around_the_submission_neither_loses_nor_doubles_a_job(
     tmp_path: Path, point: str, overlap: Overlap
 ) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shoal.core import Invalid
-from shoal.sweep import Sweep, goes_on, rungs, substitute, title, trials
+from shoal.sweep import Sweep, every_trial, goes_on, rungs, substitute, title
 from shoal.sweep.asha import order
 
 VALUES = st.lists(st.one_of(st.integers(-9, 9), st.text(max_size=3), st.booleans()), min_size=1, max_size=4)
@@ -23,7 +23,7 @@ VALUES = st.lists(st.one_of(st.integers(-9, 9), st.text(max_size=3), st.booleans
 def test_a_grid_is_every_combination_once(given_: dict[str, list[Any]]) -> None:
     sweep = Sweep.model_validate({"parameters": given_})
     expected = [dict(zip(given_, values, strict=True)) for values in itertools.product(*given_.values())]
-    assert trials(sweep) == expected == [sweep.trial(index) for index in range(sweep.count)]
+    assert every_trial(sweep) == expected == [sweep.trial(index) for index in range(sweep.count)]
     with pytest.raises(Invalid, match=f"no trial {sweep.count}"):
         sweep.trial(sweep.count)
 
@@ -38,7 +38,7 @@ def test_draws_lie_in_their_ranges_and_come_again(low: float, span: float, least
         "both": {"min": 1, "max": 1 + more, "integer": True, "log": True}, "name": ["a", "b"],
     }  # fmt: skip
     sweep = Sweep.model_validate({"parameters": parameters, "random": 50, "seed": seed})
-    found = trials(sweep)
+    found = every_trial(sweep)
     assert len(found) == 50
     for index, values in enumerate(found):
         assert low <= values["flat"] <= low + span  # type: ignore[operator]
@@ -48,7 +48,7 @@ def test_draws_lie_in_their_ranges_and_come_again(low: float, span: float, least
         assert values["name"] in ("a", "b")
         assert values == sweep.trial(index)
     longer = Sweep.model_validate({"parameters": parameters, "random": 60, "seed": seed})
-    assert trials(longer)[:50] == found
+    assert every_trial(longer)[:50] == found
 
 
 def test_draws_are_even() -> None:
@@ -57,7 +57,7 @@ def test_draws_are_even() -> None:
         "flat": {"min": -1, "max": 1}, "log": {"min": 1e-4, "max": 1, "log": True},
         "whole": {"min": 1, "max": 4, "integer": True},
     }  # fmt: skip
-    found = trials(Sweep.model_validate({"parameters": parameters, "random": 4000}))
+    found = every_trial(Sweep.model_validate({"parameters": parameters, "random": 4000}))
     for shares, parts in (
         (Counter(one["flat"] > 0 for one in found), 2),  # type: ignore[operator]
         (Counter(math.floor(math.log10(one["log"])) for one in found), 4),  # type: ignore[arg-type]

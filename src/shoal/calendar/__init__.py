@@ -5,6 +5,13 @@ and which waiting job would still run when a window begins. It acts by submittin
 holding jobs back or keeping them off nodes, and by asking what runs to leave in time.
 """
 
-from shoal.calendar.schedule import Due, Missed, Overlap, Schedule, due
+from typing import TYPE_CHECKING
+
+from shoal.base.faces import on_first_use
+
+if TYPE_CHECKING:
+    from shoal.calendar.schedule import Due, Missed, Overlap, Schedule, due
 
 __all__ = ["Due", "Missed", "Overlap", "Schedule", "due"]
+
+__getattr__ = on_first_use(globals(), dict.fromkeys(__all__, "schedule"))

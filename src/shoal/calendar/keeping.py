@@ -12,7 +12,7 @@ enough to look at this moment, and at the beginnings of windows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shoal.calendar.windows import Window
@@ -181,31 +181,44 @@ class Book:
         """Of each job that is kept off some node. The first ones are granted what is left before the others are."""
         found: dict[str, Verdict] = {}
         granted: dict[str, list[Ask]] = {}
-        hopeless: dict[tuple[object, ...], Verdict] = {}
-        touched = [name for name in self.nodes if any(name in one.whole or name in one.amounts for one in self.claims)]
+        settled: dict[tuple[object, ...], Verdict] = {}
+        """Of jobs that are alike, where it does not matter what is granted to others."""
+        begins, shared = self._begins()
         for ask in asks:
-            alike = (ask.tenant, tuple(sorted(ask.rank.items())), ask.ranks, ask.length_s, ask.places)
-            if (known := hopeless.get(alike)) is not None:
-                found[ask.job_id] = known
-                continue
-            off = {
-                name: window
-                for name in touched if (window := self.refuser(ask, name, granted.get(name, ()))) is not None
-            }  # fmt: skip
-            places = self.nodes.keys() if ask.places is None else ask.places & self.nodes.keys()
-            held = bool(places) and all(name in off for name in places)
-            if not held:
-                for name in touched:
-                    if name not in off and (ask.places is None or name in ask.places):
+            alike = (ask.tenant, ask.ranks, ask.length_s, ask.places, *ask.rank.items())
+            if (known := settled.get(alike)) is None:
+                places = self.nodes.keys() if ask.places is None else ask.places & self.nodes.keys()
+                end = self._end(ask, self.now)
+                near = [name for name, begin in begins.items() if begin < end and name in places]
+                known = self._verdict(ask, places, near, granted)
+                divided = [name for name in near if name in shared and name not in known.off]
+                if known.held or not divided:
+                    settled[alike] = known
+                else:
+                    for name in divided:
                         granted.setdefault(name, []).append(ask)
-            if not off:
-                continue
-            contended = any(self.refuser(ask, name) is None for name in off)
-            until = self.starts_at(ask, places) if held else None
-            found[ask.job_id] = Verdict(off, held, until, contended)
-            if held:
-                hopeless[alike] = found[ask.job_id]
+            if known.off:
+                found[ask.job_id] = known
         return found
+
+    def _begins(self) -> tuple[dict[str, float], set[str]]:
+        """When the first window of each node begins, and the nodes that windows do not take whole."""
+        begins: dict[str, float] = {}
+        shared: set[str] = set()
+        for claim in self.claims:
+            for name in (*claim.whole, *claim.amounts):
+                begins[name] = min(begins.get(name, FOREVER), claim.window.begin)
+            shared.update(claim.amounts)
+        return begins, shared
+
+    def _verdict(
+        self, ask: Ask, places: Collection[str], near: Iterable[str], granted: Mapping[str, Sequence[Ask]]
+    ) -> Verdict:
+        refusers = ((name, self.refuser(ask, name, granted.get(name, ()))) for name in near)
+        off = {name: window for name, window in refusers if window is not None}
+        held = bool(places) and all(name in off for name in places)
+        contended = any(granted.get(name) and self.refuser(ask, name) is None for name in off)
+        return Verdict(off, held, self.starts_at(ask, places) if held else None, contended)
 
     def starts_at(self, ask: Ask, places: Iterable[str]) -> float | None:
         """When the calendar first lets the job start on one of these nodes, if nothing else starts before."""

@@ -4,7 +4,24 @@ It senses what trials report. It decides, by pure functions, which values a tria
 writing the values into the words and variables of a task, and by ending trials that are hopeless.
 """
 
-from shoal.sweep.asha import goes_on, rungs
-from shoal.sweep.trials import Sweep, substitute, title, trials
+from typing import TYPE_CHECKING
 
-__all__ = ["Sweep", "goes_on", "rungs", "substitute", "title", "trials"]
+from shoal.base.faces import on_first_use
+
+if TYPE_CHECKING:
+    from shoal.sweep.asha import goes_on, rungs
+    from shoal.sweep.trials import Sweep, every_trial, substitute, title
+
+__all__ = ["Sweep", "every_trial", "goes_on", "rungs", "substitute", "title"]
+
+__getattr__ = on_first_use(
+    globals(),
+    {
+        "Sweep": "trials",
+        "every_trial": "trials",
+        "goes_on": "asha",
+        "rungs": "asha",
+        "substitute": "trials",
+        "title": "trials",
+    },
+)

@@ -165,7 +165,7 @@ class Sweep(_Section):
         return one.at(part) if isinstance(one, Range) else one[int(part * len(one))]
 
 
-def trials(sweep: Sweep) -> list[Values]:
+def every_trial(sweep: Sweep) -> list[Values]:
     """The values of all trials, in order."""
     if sweep.rows is None and sweep.random is None:
         names = list(sweep.parameters)

@@ -21,8 +21,8 @@ from shoal.base.processes import start_ticks
 from shoal.contract.principal import Principal
 from shoal.contract.records import TokenRecord
 from shoal.control import logsetup
+from shoal.control.binding import bind
 from shoal.control.limits import JobLimits
-from shoal.control.server import bind
 from shoal.control.server_settings import DEFAULT_PORT, TokenLimits
 from shoal.control.settings import describe, load_settings
 from shoal.control.tokens import TokenCache, Unauthenticated, new_token

@@ -6,17 +6,18 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from shoal.admission import Additions, Blocker, Pending, Preemption, Snapshot
+from shoal.admission import Additions, Blocker, Layout, Pending, Preemption, Snapshot
 from shoal.calendar.keeping import CPU, FOREVER, MEMORY, Amount, Ask, Book, Load, Verdict
 from shoal.calendar.live.plans import Plans
 from shoal.calendar.schedule import shown_at
 from shoal.calendar.windows import Window
-from shoal.core import ANY, PriorityClass, Reason
+from shoal.core import ANY, Affinity, PriorityClass, Reason, Resources
 from shoal.extension import LiveJob, Server
 
 CODE = "calendar"
 _LOOK_S = 30.0
-_FAR_S = 86_400.0
+_MOST_TRIES = 16
+"""The maximum number of orders of jobs that are tried before something else changes."""
 
 
 class Keeper:
@@ -57,8 +58,9 @@ class Keeper:
         windows = self._plans.windows(snapshot.now)
         if not windows:
             return Book(snapshot.now, {}, (), ()), {}
-        book = Book(snapshot.now, capacities(snapshot), self._loads(snapshot), windows, self._lead_s)
-        verdicts = book.verdicts(self._asks(snapshot)) if book.claims else {}
+        nodes = capacities(snapshot)
+        book = Book(snapshot.now, nodes, self._loads(snapshot), windows, self._lead_s)
+        verdicts = book.verdicts(self._asks(snapshot, nodes)) if book.claims else {}
         self._seen = snapshot, book, verdicts
         return book, verdicts
 
@@ -92,23 +94,22 @@ class Keeper:
         live = self._server.job(job_id)
         return FOREVER if latest_end is None else latest_end + (live.manifest.grace_s if live is not None else 0.0)
 
-    def _asks(self, snapshot: Snapshot) -> list[Ask]:
+    def _asks(self, snapshot: Snapshot, nodes: Mapping[str, Amount]) -> list[Ask]:
         order = sorted(
             snapshot.pending.by_id.values(),
             key=lambda job: (job.priority_class is not PriorityClass.GUARANTEED, -job.priority, job.queued_at),
         )
         at = self._turn % len(order) if order else 0
-        nodes = capacities(snapshot)
-        return [self._ask(snapshot, job, nodes) for job in (*order[at:], *order[:at])]
-
-    def _ask(self, snapshot: Snapshot, job: Pending, nodes: Mapping[str, Amount]) -> Ask:
-        asked = job.resources
-        rank = {**asked.accelerators, CPU: asked.cpu_milli, MEMORY: asked.memory_bytes}
         layout = snapshot.nodes.layout
-        sites = layout.sites(job.affinity)
-        names = layout.names if sites is None else [layout.names[at] for at in sites.at]
-        places = frozenset(name for name in names if _may_hold(nodes[name], asked.accelerators))
-        return Ask(job.job_id, job.tenant, rank, job.most, self._left_s(job.job_id), places)
+        known: dict[tuple[Affinity, Resources], tuple[Mapping[str, int], frozenset[str]]] = {}
+        asks = []
+        for job in (*order[at:], *order[:at]):
+            shape = job.affinity, job.resources
+            if shape not in known:
+                known[shape] = _rank(job.resources), _places(layout, job, nodes)
+            rank, places = known[shape]
+            asks.append(Ask(job.job_id, job.tenant, rank, job.most, self._left_s(job.job_id), places))
+        return asks
 
     def holds(self, snapshot: Snapshot) -> Mapping[str, Reason]:
         _, verdicts = self._look(snapshot)
@@ -135,9 +136,9 @@ class Keeper:
     def decided(self) -> None:
         """Jobs that may be in each other's way get what is left in turn, so that one that cannot start blocks none."""
         verdicts = self._seen[2] if self._seen is not None else {}
-        if any(one.contended for one in verdicts.values()) and self._tries < len(verdicts):
+        if self._tries < _MOST_TRIES and any(one.contended for one in verdicts.values()):
             self._tries += 1
-            self._turn += 1
+            self._turn += max(1, len(verdicts) // _MOST_TRIES)
             self._seen = None
             self._server.wake()
 
@@ -194,6 +195,17 @@ def capacities(snapshot: Snapshot) -> dict[str, Amount]:
         whole = node.capacity()
         found[node.name] = {**whole.accelerators, CPU: whole.cpu_milli, MEMORY: whole.memory_bytes}
     return found
+
+
+def _rank(resources: Resources) -> Mapping[str, int]:
+    return {**resources.accelerators, CPU: resources.cpu_milli, MEMORY: resources.memory_bytes}
+
+
+def _places(layout: Layout, job: Pending, nodes: Mapping[str, Amount]) -> frozenset[str]:
+    """The nodes that a job's own labels and taints leave, and that have its devices."""
+    sites = layout.sites(job.affinity)
+    names = layout.names if sites is None else [layout.names[at] for at in sites.at]
+    return frozenset(name for name in names if _may_hold(nodes[name], job.resources.accelerators))
 
 
 def _may_hold(capacity: Amount, asked: Mapping[str, int]) -> bool:

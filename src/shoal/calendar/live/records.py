@@ -50,8 +50,8 @@ class CronRecord:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a version of a cron job tells, as an event of this kind; `due_at` is the time that it was for, `job` what
-    was submitted."""
+    """What a version of a cron job tells, as an event of this kind. `due_at` is the time that it was for, and `job` is
+    what was submitted."""
 
     kind: str
     text: str

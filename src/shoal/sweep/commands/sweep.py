@@ -153,10 +153,10 @@ def _checked(asked: dict[str, Any], texts: list[str]) -> Sweep:
 
 
 def _show_trials(context: CommandContext, sweep: Sweep) -> None:
-    from shoal.sweep.trials import title, trials
+    from shoal.sweep.trials import every_trial, title
 
-    found = [{"index": at, "values": dict(values)} for at, values in enumerate(trials(sweep))]
-    context.show(found, lambda: print("\n".join(f"{at}  {title(one)}" for at, one in enumerate(trials(sweep)))))
+    found = [{"index": at, "values": dict(values)} for at, values in enumerate(every_trial(sweep))]
+    context.show(found, lambda: print("\n".join(f"{at}  {title(one)}" for at, one in enumerate(every_trial(sweep)))))
 
 
 def show(
