@@ -53,7 +53,7 @@ def test_a_lock_file_is_sent_with_its_project(tmp_path: Path) -> None:
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             assert sorted(archive.getnames()) == [".python-version", "pyproject.toml", "uv.lock"]
     assert SoftwareOptions().files() is None
-    with pytest.raises(Invalid, match="is no uv.lock"):
+    with pytest.raises(Invalid, match=r"is no uv\.lock"):
         SoftwareOptions(uv=tmp_path / "train.py").files()
 
 
