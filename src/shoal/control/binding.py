@@ -82,7 +82,7 @@ def _loopback(port: int) -> list[Any]:
     return [(socket.AF_INET, *stream, ("127.0.0.1", port)), (socket.AF_INET6, *stream, ("::1", port, 0, 0))]
 
 
-def _last_port(home: Home) -> int | None:
+def last_port(home: Home) -> int | None:
     """A server on any port comes back where it was, so that clients find it again."""
     info = read_server(home)
     port = info.url.rpartition(":")[2] if info else ""
@@ -96,7 +96,7 @@ def url_of(listener: socket.socket, host: str) -> str:
 
 
 def bind_again(settings: Settings, home: Home) -> list[socket.socket]:
-    return bind(settings.values.host, settings.values.port or _last_port(home) or 0)
+    return bind(settings.values.host, settings.values.port or last_port(home) or 0)
 
 
 def bind_after(bound: Callable[[], list[socket.socket]]) -> list[socket.socket]:
@@ -109,6 +109,11 @@ def bind_after(bound: Callable[[], list[socket.socket]]) -> list[socket.socket]:
             if time.monotonic() >= until:
                 raise
             time.sleep(0.02)
+
+
+def bind_patiently(host: str, port: int) -> list[socket.socket]:
+    """As `bind`, for what a server that has just lost control may still hold."""
+    return bind_after(lambda: bind(host, port))
 
 
 @contextlib.contextmanager

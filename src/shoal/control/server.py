@@ -26,7 +26,16 @@ from shoal.base.files import write_whole
 from shoal.base.home import Home, ServerInfo, prepare_home, read_server, running_server, write_server
 from shoal.contract.events import EventKind
 from shoal.control import runtime
-from shoal.control.binding import bind_after, bind_again, bind_locally, closing, url_of
+from shoal.control.binding import (
+    bind,
+    bind_after,
+    bind_again,
+    bind_locally,
+    bind_patiently,
+    closing,
+    last_port,
+    url_of,
+)
 from shoal.control.extensions.installed import broken_components, missing_components
 from shoal.control.settings import Settings
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, ShoalError, Unavailable, token_digest
@@ -77,7 +86,7 @@ def run_server(
             hint="stop it with `shoal down`, or give another --home",
         )
     host, port = settings.values.host, settings.values.port
-    listeners = bind(host, port, preferred=_last_port(home) if port == 0 else None)
+    listeners = bind(host, port, preferred=last_port(home) if port == 0 else None)
     with closing(listeners), closing(bind_locally(settings)) as local:
         from shoal.control import logsetup
 
@@ -132,6 +141,7 @@ async def _serve(
 
     tables = [one.tables for one in settings.extensions if one.tables is not None]
     await until_space(home)
+    binding = bind if listeners else bind_patiently
     if listeners:
         opened = _open_whole(settings.database, home, accept_data_loss, tables)
     else:
@@ -139,7 +149,7 @@ async def _serve(
         listeners = [*bind_after(lambda: bind_again(settings, home)), *bind_after(lambda: bind_locally(settings))]
     url = url_of(listeners[0], host)
     with (
-        closing(listeners), contextlib.closing(opened) as store, secure_door(settings.values.tls, bind) as secure
+        closing(listeners), contextlib.closing(opened) as store, secure_door(settings.values.tls, binding) as secure
     ):  # fmt: skip
         plane = ControlPlane(
             store,
