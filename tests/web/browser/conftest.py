@@ -91,7 +91,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     running.down()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(
+    scope="module"
+)  # no longer: until it ends an event loop runs in this thread, beside those of async tests
 def chromium() -> Iterator[Any]:
     if not CHROMIUM.exists():
         pytest.skip("there is no chromium: `.ci/chromium` gets it")
