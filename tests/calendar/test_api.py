@@ -142,3 +142,16 @@ def test_a_sweep_is_its_tenants_alone(tmp_path: Path) -> None:
         assert (status, told["error"]["where"]) == (422, "extensions.sweep")
 
     ask(tmp_path, scene)
+
+
+def test_the_page_shows_to_each_what_is_his(tmp_path: Path) -> None:
+    async def scene(world: Planned, send: Ask) -> None:
+        assert "calendar" not in (await send("ada", "GET", "/v1/pages"))[1]["pages"]
+        await send("ada", "POST", "/v1/crons", CRON)
+        await send("admin", "POST", "/v1/plans", {**COURSE, "begin": "2023-11-20T14:00"})
+        for who, crons, name in (("ada", 1, "course"), ("bob", 0, "reserved"), ("admin", 1, "course")):
+            _, page = await send(who, "GET", "/v1/pages/calendar")
+            timeline, table = page["parts"]
+            assert ([one["name"] for one in timeline["spans"]], len(table["rows"])) == ([name], crons)
+
+    ask(tmp_path, scene)

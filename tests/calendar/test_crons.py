@@ -10,6 +10,7 @@ import pytest
 
 from shoal.calendar import Missed, Overlap
 from shoal.contract.lifecycle import JobState
+from shoal.contract.records import BundleRecord
 from shoal.core import Conflict, Invalid, NotFound, Overloaded, PriorityClass, Quota
 from shoal.engine.simulated import Script
 from tests.control.simulation import Crash
@@ -238,5 +239,30 @@ def test_a_key_that_its_tenant_has_used_by_itself_makes_no_job_and_no_loop(tmp_p
         await pass_time(world, 1100)
         assert [job.name for job in world.jobs()] == ["other", "nightly"]
         assert world.told() == ["cron.created", "cron.refused", "cron.fired"]
+
+    play(tmp_path, scene)
+
+
+def test_a_manifest_that_waits_for_too_many_is_told_and_its_next_time_is_tried(tmp_path: Path) -> None:
+    async def scene(world: Planned) -> None:
+        other = await world.cron("other", at="0 0 1 1 *")
+        first, _ = await world.crons.run_now(other, "first", actor="admin")
+        waits = [{"job": first, "when": "end"}] * 256
+        await world.cron(overlap=Overlap.QUEUE, after=waits)
+        await pass_time(world, 1100)
+        assert world.told().count("cron.fired") == 2
+        assert "it cannot wait for the one before" in world.crons.trouble(world.crons.find("nightly", "ada"))
+
+    play(tmp_path, scene, lambda _: Script(run_s=9000.0))
+
+
+def test_the_working_files_of_a_cron_job_are_kept(tmp_path: Path) -> None:
+    async def scene(world: Planned) -> None:
+        assert world.plane is not None
+        assert world.store is not None
+        digest = "sha256:" + "0" * 64
+        await world.store.put_bundle(BundleRecord("ada", digest, 1, 1, START, START))
+        await world.cron(bundle=digest)
+        assert list(world.plane.extensions.bundles()) == [("ada", digest)]
 
     play(tmp_path, scene)

@@ -22,7 +22,7 @@ from shoal.calendar.live.tables import cron_entry as entries
 from shoal.calendar.schedule import Due, Missed, Overlap, Schedule, due, shown_at
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import NewEvent
-from shoal.core import Conflict, LeaseLost, NotFound, Overloaded, ShoalError, Unavailable
+from shoal.core import Conflict, Invalid, LeaseLost, NotFound, Overloaded, ShoalError, Unavailable
 from shoal.extension import Beside, Server
 
 log = structlog.get_logger("shoal.calendar")
@@ -312,14 +312,21 @@ class Crons:
 
 
 def _job_of(record: CronRecord, before: str | None) -> JobManifest:
-    """What is submitted: it waits for the job of the time before, and says whose it is."""
+    """What is submitted: it waits for the job of the time before, and says whose it is. Raises Invalid where a manifest
+    cannot name one more job that it waits for."""
     values = record.job.values()
     if before is not None:
         values["after"] = [*values.get("after", ()), {"job": before, "when": "end"}]
     labels = values.get("labels", {})
     if LABEL not in labels and len(labels) < _MOST_LABELS:
         values["labels"] = {**labels, LABEL: record.name}
-    return JobManifest.model_validate(values)
+    try:
+        return JobManifest.model_validate(values)
+    except ValueError:
+        raise Invalid(
+            "its manifest waits for so many jobs that it cannot wait for the one before", where="after",
+            hint="--overlap skip, or name fewer jobs",
+        ) from None  # fmt: skip
 
 
 def _put(connection: Connection, record: CronRecord, entry: Entry | None) -> bool:

@@ -15,11 +15,13 @@ from shoal.calendar.live.api import Planning, router_of
 from shoal.calendar.live.crons import Crons
 from shoal.calendar.live.events import CalendarEvent
 from shoal.calendar.live.keeper import Keeper
+from shoal.calendar.live.page import page_of
 from shoal.calendar.live.plans import HORIZON_S, Plans
 from shoal.calendar.live.plans_api import plans_router
 from shoal.calendar.live.tables import TABLES
 from shoal.calendar.schedule import zone_of
 from shoal.contract.events import EventKinds
+from shoal.contract.pages import Page
 from shoal.core import Capability, NeededBundles, Reason
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.store import Tables
@@ -113,6 +115,9 @@ class Calendar(Extension, Planning):
     def needed_bundles(self) -> Iterable[tuple[str, str]]:
         """What cron jobs will submit."""
         return self.crons.bundles()
+
+    def page(self, tenant: str | None) -> Page | None:
+        return page_of(self.crons, self.plans, self.server.clock.now(), tenant)
 
     def routers(self) -> Sequence[APIRouter]:
         return (router_of(), plans_router())

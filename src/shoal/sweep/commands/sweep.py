@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from shoal.base.console.command import CommandContext, TenantOption, command
 from shoal.base.console.files import read_input
@@ -19,8 +20,20 @@ if TYPE_CHECKING:
     from shoal.sweep.trials import Sweep
 
 
+class RunsByItself(TyperGroup):
+    """`shoal sweep -f FILE` means `shoal sweep run -f FILE`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] in ("-f", "--file", "--set", "--rows", "--random"):
+            args.insert(0, "run")
+        return super().parse_args(ctx, args)
+
+
 def register(app: typer.Typer) -> None:
-    sweep = typer.Typer(help="Run a job with many values of its parameters, and compare them.", no_args_is_help=True)
+    sweep = typer.Typer(
+        cls=RunsByItself, help="Run a job with many values of its parameters, and compare them.", no_args_is_help=True
+    )
+    sweep.callback()(lambda: None)
     command(sweep, "run")(run)
     command(sweep, "show")(show)
     app.add_typer(sweep, name="sweep", rich_help_panel=JOBS)

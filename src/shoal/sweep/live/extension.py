@@ -53,7 +53,8 @@ class Sweeps(Extension, Watching):
             return gang
         try:
             values = values_of(section, job.job.array_index)
-            env = {name: substitute(text, values) for name, text in gang.env.items()}
+            own = job.manifest.env  # what the server itself says stays as it is
+            env = {name: substitute(text, values) if name in own else text for name, text in gang.env.items()}
             argv = tuple(substitute(word, values) for word in gang.argv) if named.phase == RUN else gang.argv
         except Invalid as problem:
             raise LaunchFailed(problem.what, fault=Fault.USER, where=problem.where, hint=problem.hint) from problem
