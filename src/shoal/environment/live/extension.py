@@ -57,7 +57,7 @@ class Environments(Extension, Keeping):
     def __init__(self, server: Server, settings: EnvironmentSection) -> None:
         self._server = server
         self._settings = settings
-        self._home = server.home / self.name
+        self._home = server.home.resolve() / self.name
         self._builder = Builder(server.engine, server.home / f"{self.name}-files", server.job)
         self.repository = Repository(server.store)
         self._over: set[str] = set()
