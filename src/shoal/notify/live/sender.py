@@ -180,8 +180,10 @@ class Sender:
     async def _find(self, host: str, port: int) -> Sequence[str]:
         """The addresses of a host. In threads of its own: a resolver that hangs takes none of the server's."""
 
-        def ask() -> list[str]:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            return list(dict.fromkeys(str(one[4][0]) for one in found))
+        return await asyncio.get_running_loop().run_in_executor(self._names, find_addresses, host, port)
 
-        return await asyncio.get_running_loop().run_in_executor(self._names, ask)
+
+def find_addresses(host: str, port: int) -> list[str]:
+    """What the system says of a name. Raises OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(one[4][0]) for one in found))

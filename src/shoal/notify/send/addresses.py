@@ -75,7 +75,7 @@ def _global(address: _Address) -> bool:
     if mapped is not None:
         return _global(mapped)
     return (address.is_global and not (
-        address.is_multicast or address.is_reserved or address.is_loopback or address.is_link_local
+        address.is_multicast or address.is_reserved or address.is_loopback or address.is_link_local or getattr(address, "is_site_local", False)
         or address.is_unspecified
     )) or _is_gateway(address)  # fmt: skip
 

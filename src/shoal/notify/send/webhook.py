@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -45,11 +47,10 @@ class Guarded(httpcore.AsyncNetworkBackend):
         addresses = await self._find(host, port)
         if not addresses:
             raise httpcore.ConnectError("the name has no address")
-        for address in addresses:
-            if not allowed(address, self._inward):
-                raise Refused("the address leads inward, and `notify.inward` does not open it")
-            if self._plain and not is_inward(address, self._inward):
-                raise Refused("http:// is for addresses in `notify.inward` only: use https://")
+        if not all(allowed(address, self._inward) for address in addresses):
+            raise Refused("the address leads inward, and `notify.inward` does not open it")
+        if self._plain and not all(is_inward(address, self._inward) for address in addresses):
+            raise Refused("http:// is for addresses in `notify.inward` only: use https://")
         failed: Exception | None = None
         for address in addresses[:_TRIED_ADDRESSES]:
             try:
@@ -115,10 +116,12 @@ class Webhooks:
 
 def _cause(error: BaseException) -> str:
     """What the system says, without what the receiver said."""
-    while error.__cause__ is not None:
-        error = error.__cause__
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {error.verify_message}"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
+    if isinstance(error, socket.gaierror):
+        return "its name has no address"
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
     return type(error).__name__
