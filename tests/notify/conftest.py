@@ -28,7 +28,9 @@ class Site:
         return Client(home=self.home, token=token, environ={}, patience_s=30)
 
     def shoal(self, *words: str, code: int = 0, stdin: str | None = None) -> Result:
-        result = CliRunner().invoke(app, [*words, "--home", str(self.home)], input=stdin)
+        home = ["--home", str(self.home)]
+        whole = [words[0], *home, *words[1:]] if words[0] in ("run", "sbatch") else [*words, *home]
+        result = CliRunner().invoke(app, whole, input=stdin)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         assert result.exit_code == code, (words, result.stdout, result.stderr)
@@ -47,7 +49,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         settings = {
             "inward": "127.0.0.0/8", "smtp_host": "127.0.0.1", "smtp_port": mail.port, "smtp_user": "shoal",
             "smtp_password_file": folder / "password", "authorities_file": mail.authorities, "timeout": "2s",
-            "sender": "shoal@example.org", "mail_domains": "example.org",
+            "sender": "shoal@example.org", "mail_domains": "example.org", "retry": "500ms",
         }  # fmt: skip
         words = [word for name, value in settings.items() for word in ("--set", f"notify.{name}={value}")]
         start_detached(["--home", str(home.path), "--port", "0", "--slots", "4", *words], home)

@@ -12,7 +12,7 @@ from standardwebhooks import Webhook
 from shoal.core import Forbidden, Invalid, NotFound
 
 from .conftest import Site
-from .kit import Receiver, eventually
+from .kit import Receiver, eventually, receiver
 
 SMALL = {"resources": {"cpus": 0.1}}
 
@@ -38,6 +38,7 @@ def test_a_subscription_is_told_how_jobs_end_signed_and_its_secret_is_shown_once
     shown = site.shoal("notify", "list", "--json").stdout + site.shoal("status", "notify", "--json").stdout
     assert made["secret"] not in shown
     assert "/hook" not in shown
+    eventually(lambda: not site.json("notify", "deliveries", "--state", "waiting")["deliveries"])
     listed = site.json("notify", "deliveries")["deliveries"]
     assert {one["id"] for one in listed if one["to"] == "signed"} == {one.key for one in hook.requests}
     site.shoal("notify", "remove", "signed")
@@ -109,26 +110,21 @@ def test_a_receiver_that_never_answers_holds_up_no_other(site: Site, hook: Recei
         done.wait(60)
         return 204
 
-    with pytest.MonkeyPatch.context():
-        from .kit import receiver
-
-        with receiver() as bad:
-            bad.answer = never
-            site.json("notify", "add", "stuck", "--webhook", bad.url, "--jobs", "held-*")
-            site.json("notify", "add", "well", "--webhook", hook.url, "--jobs", "held-*")
-            with site.client() as client:
-                for number in range(8):
-                    client.submit(job(f"held-{number}"))
-            eventually(lambda: len(hook.told()) == 8)
-            eventually(lambda: any(one["error"] for one in site.json("notify", "deliveries")["deliveries"]))
-            assert len({one.key for one in bad.requests}) <= 4  # the others wait as rows
-            wrong = next(one for one in site.json("notify", "deliveries")["deliveries"] if one["error"])
-            assert (wrong["to"], wrong["state"], wrong["error"]) == ("stuck", "waiting", "no answer within 2 s")
-            bad.answer = lambda _: 204
-            done.set()
-            for one in site.json("notify", "deliveries", "--state", "waiting")["deliveries"]:
-                site.shoal("notify", "retry", one["id"])
-            eventually(lambda: len(bad.told()) == 8)
+    with receiver() as bad:
+        bad.answer = never
+        site.json("notify", "add", "stuck", "--webhook", bad.url, "--jobs", "held-*")
+        site.json("notify", "add", "well", "--webhook", hook.url, "--jobs", "held-*")
+        with site.client() as client:
+            for number in range(8):
+                client.submit(job(f"held-{number}"))
+        eventually(lambda: len(hook.told()) == 8)
+        eventually(lambda: any(one["error"] for one in site.json("notify", "deliveries")["deliveries"]))
+        assert len({one.key for one in bad.requests}) <= 4  # the others wait as rows
+        wrong = next(one for one in site.json("notify", "deliveries")["deliveries"] if one["error"])
+        assert (wrong["to"], wrong["state"], wrong["error"]) == ("stuck", "waiting", "no answer within 2 s")
+        bad.answer = lambda _: 204
+        done.set()
+        eventually(lambda: len(bad.told()) == 8)
     bodies = {(one.key, one.body) for one in bad.requests}
     assert len(bodies) == len({key for key, _ in bodies})  # a repeated delivery has the key and the body of the first
     site.shoal("notify", "remove", "stuck")
@@ -147,6 +143,10 @@ def test_inward_addresses_and_lost_receivers_are_given_up_and_shown(site: Site) 
         return {one["to"]: one["error"] for one in listed}
 
     eventually(lambda: {"nobody-here", "eve@evil.example", "metadata"} <= given_up().keys())
+    listed = site.json("notify", "deliveries", "--state", "gave-up")["deliveries"]
+    lost = next(one["id"] for one in listed if one["to"] == "nobody-here")
+    assert site.json("notify", "retry", lost)["state"] == "waiting"
+    eventually(lambda: "nobody-here" in given_up())
     assert given_up()["nobody-here"] == "there is no subscription 'nobody-here'"
     assert given_up()["eve@evil.example"] == "no mail goes to evil.example"
     site.shoal("notify", "remove", "metadata")

@@ -13,7 +13,7 @@ from shoal.contract.lifecycle import JobState
 from shoal.contract.records import Ends, Event, JobRecord
 from shoal.core import Budget, PriorityClass, Resources
 from shoal.notify.policy.batches import FLOOD, LARGEST, MOST_OPEN, batches
-from shoal.notify.policy.retry import FIRST_S, LONGEST_S, Bounds, Open, back_off_s, choose
+from shoal.notify.policy.retry import LONGEST_S, Bounds, Open, back_off_s, choose
 from shoal.notify.policy.telling import may_tell, of_budget, told, wants
 from shoal.notify.policy.words import body, slack, subject, text
 from shoal.notify.records import (
@@ -56,13 +56,13 @@ def test_each_receiver_and_each_tenant_is_bounded(
         assert one.channel in channels or of_tenant >= bounds.of_tenant or len(channels) >= bounds.all
 
 
-@given(st.integers(1, 200), st.text(max_size=10), st.floats(0, 1e6))
-def test_back_off_grows_to_an_hour(attempts: int, key: str, asked: float) -> None:
-    wait = back_off_s(attempts, key, asked)
-    assert FIRST_S * 0.75 <= wait <= LONGEST_S
-    assert wait == back_off_s(attempts, key, asked)
+@given(st.integers(1, 200), st.text(max_size=10), st.floats(0.1, 600), st.floats(0, 1e6))
+def test_back_off_grows_to_an_hour(attempts: int, key: str, first: float, asked: float) -> None:
+    wait = back_off_s(attempts, key, first, asked)
+    assert first * 0.75 <= wait <= LONGEST_S
+    assert wait == back_off_s(attempts, key, first, asked)
     assert wait >= min(asked, LONGEST_S)
-    assert back_off_s(attempts + 2, key) >= back_off_s(attempts, key)
+    assert back_off_s(attempts + 2, key, first) >= back_off_s(attempts, key, first)
 
 
 @given(st.floats(0, 2e9), st.floats(1, 1e9))
@@ -129,11 +129,12 @@ def test_most_events_tell_nothing() -> None:
 
 
 def test_an_array_is_told_of_as_one_unless_its_tasks_are_asked_for() -> None:
-    task = job(id="j-9-3", array_id="j-9")
+    task = job(id="j-9-3", array_id="j-9", name="train-3")
     done = event(EventKind.JOB_STATE, "RUNNING", "SUCCEEDED", job_id="j-9-3")
     assert told(done, task, Ends(5, False)) == []
     (one,) = told(done, task, Ends(0, True))
     assert (one.topic, one.job_id, one.about) == (Topic.FAILED, "j-9", "job/j-9/ended")
+    assert one.title == "job array train is over; not all of its tasks succeeded"
     (each,) = told(done, task, Ends(5, False), tasks=True)
     assert (each.topic, each.job_id) == (Topic.ENDED, "j-9-3")
 

@@ -132,9 +132,10 @@ class Sender:
             return
         over = outcome.lasting or attempts >= self._settings.attempts
         log.warning("news were not delivered", delivery=delivery.id, attempt=attempts, error=outcome.error, over=over)
+        pause_s = back_off_s(attempts, delivery.id, self._settings.retry, outcome.retry_after_s)
         await self._outbox.tried(
-            delivery.id, State.GAVE_UP if over else State.WAITING, attempts=attempts, error=outcome.error,
-            next_at=now + back_off_s(attempts, delivery.id, outcome.retry_after_s), ended_at=now if over else None,
+            delivery.id, State.GAVE_UP if over else State.WAITING, attempts=attempts, next_at=now + pause_s,
+            error=outcome.error, ended_at=now if over else None,
         )  # fmt: skip
 
     # --- the ways ---

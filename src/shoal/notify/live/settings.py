@@ -34,6 +34,9 @@ class NotifySection(Section):
     authorities_file: str = Field("", description="certificates that receivers' are checked by [the system's]")
     sender: str = Field("shoal@localhost", description="whom mail is from")
     timeout: Duration = Field(10.0, le=60, description="a receiver that takes longer is tried again later")
+    retry: Duration = Field(
+        2.0, le=600, description="so long after its first failure it is tried again, then twice as long each time"
+    )
     attempts: int = Field(15, ge=1, le=100, description="a delivery is tried so often, then given up")
     keep: Duration = Field(7 * 86_400.0, description="deliveries that are over are listed for so long")
 

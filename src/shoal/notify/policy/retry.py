@@ -9,16 +9,15 @@ from dataclasses import dataclass
 
 from shoal.notify.policy.times import is_due
 
-FIRST_S = 2.0
 LONGEST_S = 3600.0
 _EXPONENT = 20
 
 
-def back_off_s(attempts: int, key: str, asked_s: float = 0.0) -> float:
-    """After so many failures: twice as long each time, at most an hour, spread by a quarter so that receivers are not
-    met by all at once. `asked_s` is what the receiver asked for; it counts up to the hour."""
+def back_off_s(attempts: int, key: str, first_s: float, asked_s: float = 0.0) -> float:
+    """After so many failures: `first_s`, then twice as long each time, at most an hour. It is spread by a quarter, so
+    that receivers are not met by all at once. `asked_s` is what the receiver asked for; it counts up to the hour."""
     spread = 0.75 + 0.5 * random.Random(f"{key}/{attempts}").random()  # noqa: S311 - no secret
-    grown = FIRST_S * 2.0 ** min(max(attempts - 1, 0), _EXPONENT) * spread
+    grown = first_s * 2.0 ** min(max(attempts - 1, 0), _EXPONENT) * spread
     return min(max(grown, asked_s), LONGEST_S)
 
 

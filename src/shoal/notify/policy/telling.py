@@ -36,6 +36,14 @@ def may_tell(event: Event) -> bool:
     return event.kind in (EventKind.NODE_LEFT, SERVICE_STATE)
 
 
+def _meant(job: JobRecord, *, as_one: bool) -> tuple[str, str, str]:
+    """How a job, or the array whose task it is, is called, its id and its name."""
+    if job.array_id is None or not as_one:
+        return f"job {job.name}", job.id, job.name
+    name = job.name.removesuffix(f"-{job.array_index}")
+    return f"job array {name}", job.array_id, name
+
+
 def ends(event: Event) -> bool:
     """Whether a job is over by it."""
     return event.kind == EventKind.JOB_STATE and event.new_state in _ENDS
@@ -54,9 +62,10 @@ def told(event: Event, job: JobRecord | None, array: Ends | None, *, tasks: bool
     if job is None:
         return []
     as_one = job.array_id is not None and not tasks
-    subject = f"job array {job.name}" if as_one else f"job {job.name}"
-    ref = job.array_id if as_one and job.array_id is not None else job.id
-    facts = {"id": ref, "name": job.name, "state": job.state.value, "attempt": event.attempt, "message": job.message}
+    subject, ref, name = _meant(job, as_one=as_one)
+    facts = {"id": ref, "name": name, "state": job.state.value}
+    if not as_one:
+        facts |= {"attempt": event.attempt, "message": job.message}
 
     def news(topic: Topic, what: str, about: str) -> News:
         return News(topic, job.tenant, event.at, about, f"{subject} {what}", ref, facts)
@@ -108,9 +117,8 @@ def of_late(job: JobRecord, promised: float, now: float, why: str) -> News:
 
 
 def _of_waiting(topic: Topic, job: JobRecord, now: float, what: str, about: str) -> News:
-    ref = job.array_id or job.id
-    subject = f"job array {job.name}" if job.array_id is not None else f"job {job.name}"
-    facts = {"id": ref, "name": job.name, "state": job.state.value, "queued_at": job.queued_at}
+    subject, ref, name = _meant(job, as_one=job.array_id is not None)
+    facts = {"id": ref, "name": name, "state": job.state.value, "queued_at": job.queued_at}
     attempt = 0 if job.array_id is not None else job.attempt
     return News(topic, job.tenant, now, f"job/{ref}/{about}/{attempt}", f"{subject} {what}", ref, facts)
 

@@ -74,10 +74,11 @@ def _global(address: _Address) -> bool:
     mapped = getattr(address, "ipv4_mapped", None)
     if mapped is not None:
         return _global(mapped)
-    return (address.is_global and not (
-        address.is_multicast or address.is_reserved or address.is_loopback or address.is_link_local or getattr(address, "is_site_local", False)
-        or address.is_unspecified
-    )) or _is_gateway(address)  # fmt: skip
+    special = (
+        address.is_multicast, address.is_reserved, address.is_loopback, address.is_link_local, address.is_unspecified,
+        getattr(address, "is_site_local", False),
+    )  # fmt: skip
+    return _is_gateway(address) or (address.is_global and not any(special))
 
 
 def _is_gateway(address: _Address) -> bool:
