@@ -20,7 +20,7 @@ def installed() -> Mapping[str, JobOption]:
     return {name.replace("-", "_"): one for name, one in options.items() if isinstance(one, JobOption)}
 
 
-def annotations() -> Mapping[str, Any]:
+def option_types() -> Mapping[str, Any]:
     return {name: one.annotation() for name, one in installed().items()}
 
 

@@ -46,7 +46,7 @@ CauseOption = Annotated[str, typer.Option("--because", help="Why, for the record
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "submit", more=joboptions.annotations(), rich_help_panel=JOBS)(submit)
+    command(app, "submit", more=joboptions.option_types(), rich_help_panel=JOBS)(submit)
     command(app, "wait", rich_help_panel=JOBS)(wait)
     command(app, "jobs", rich_help_panel=START)(jobs)
     command(app, "show", rich_help_panel=JOBS)(show)

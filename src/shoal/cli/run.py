@@ -74,7 +74,7 @@ def register(app: typer.Typer) -> None:
         rich_help_panel=START,
         short_help="Run a command line or a manifest, and follow its log",
         cls=WithLine,
-        more=joboptions.annotations(),
+        more=joboptions.option_types(),
     )(run)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from typing import Any
 
 from shoal.contract.events import EventKind
 from shoal.contract.lifecycle import JobState
@@ -63,7 +64,7 @@ def told(event: Event, job: JobRecord | None, array: Ends | None, *, tasks: bool
         return []
     as_one = job.array_id is not None and not tasks
     subject, ref, name = _meant(job, as_one=as_one)
-    facts = {"id": ref, "name": name, "state": job.state.value}
+    facts: dict[str, Any] = {"id": ref, "name": name, "state": job.state.value}
     if not as_one:
         facts |= {"attempt": event.attempt, "message": job.message}
 

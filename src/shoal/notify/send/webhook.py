@@ -99,8 +99,9 @@ class Webhooks:
             self._tls = await asyncio.to_thread(ssl.create_default_context, cafile=self._authorities)
         named: dict[bytes | str, bytes | str] = {
             "content-type": "application/json", "user-agent": f"shoal/{__version__}", "host": parts.netloc,
-            "connection": "close", **headers,
+            "connection": "close",
         }  # fmt: skip
+        named.update(headers)
         limits = dict.fromkeys(("connect", "read", "write", "pool"), self._timeout_s)
         async with (
             httpcore.AsyncConnectionPool(ssl_context=self._tls, network_backend=network, retries=0) as pool,
