@@ -14,7 +14,7 @@ from shoal.contract.records import Ends, Event, JobRecord
 from shoal.core import Budget, PriorityClass, Resources
 from shoal.notify.policy.batches import FLOOD, LARGEST, MOST_OPEN, batches
 from shoal.notify.policy.retry import LONGEST_S, Bounds, Open, back_off_s, choose
-from shoal.notify.policy.telling import may_tell, of_budget, told, wants
+from shoal.notify.policy.telling import may_tell, of_budget, of_miss, told, wants
 from shoal.notify.policy.words import body, slack, subject, text
 from shoal.notify.records import (
     EVERYONE,
@@ -158,6 +158,16 @@ def test_a_budget_is_told_of_at_80_per_cent_and_at_all_of_it_once_for_each_limit
     (raised,) = of_budget(Budget("team", "dollars", 120.0, 150.0, "dollars"), 9.0)
     assert raised.about != most.about
     assert of_budget(Budget("team", "dollars", 1.0, 0.0, "dollars"), 1.0) == []
+
+
+def test_an_objective_is_told_of_when_it_is_missed_and_when_it_is_met_again() -> None:
+    missed = of_miss("team", "ocr", 5.0, 9.0, "p99 is 300 ms, 200 ms are promised")
+    still = of_miss("team", "ocr", 5.0, 99.0, "p99 is 900 ms, 200 ms are promised")
+    met = of_miss("team", "ocr", 5.0, 300.0, "")
+    assert missed.title == "service ocr misses its objective: p99 is 300 ms, 200 ms are promised"
+    assert met.title == "service ocr meets its objective again"
+    assert missed.about == still.about != met.about
+    assert of_miss("team", "ocr", 400.0, 400.0, "again").about != missed.about
 
 
 def subscription(**more: Any) -> Subscription:

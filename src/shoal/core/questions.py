@@ -89,6 +89,23 @@ class Budgets(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A service of a tenant misses its objective; `text` says by how much."""
+
+    tenant: str
+    service: str
+    text: str
+
+
+class Objectives(Protocol):
+    """Which services miss their objectives."""
+
+    def missed(self) -> Iterable[Miss]:
+        """Now, or in the last minute. Asked every few seconds."""
+        ...
+
+
 class NodesToCome(Protocol):
     """Nodes that come for jobs which ask for them: what no node has today may be there then."""
 

@@ -206,21 +206,22 @@ class Outbox:
 
         await self._store.transact(run)
 
-    # --- promises ---
+    # --- marks ---
 
-    def promises(self) -> dict[str, float]:
-        """The first forecast of each waiting job's start."""
-        return dict(self._store.rows(select(tables.promise.c.job_id, tables.promise.c.starts_at)))
+    def marks(self) -> dict[str, float]:
+        """Times that are remembered, by name."""
+        return {name: float(at) for name, at in self._store.rows(select(tables.mark.c.name, tables.mark.c.at))}
 
-    async def promised(self, new: Mapping[str, float], over: Iterable[str]) -> None:
-        rows = [{"job_id": job_id, "starts_at": at} for job_id, at in new.items()]
-        gone = list(over)[:_IDS]
+    async def mark(self, new: Mapping[str, float], over: Iterable[str]) -> None:
+        """Remember these times, and forget some."""
+        rows = [{"name": name, "at": at} for name, at in new.items()]
+        gone = list(over)
 
         def run(connection: Connection) -> bool:
-            if gone:
-                connection.execute(delete(tables.promise).where(tables.promise.c.job_id.in_(gone)))
+            for start in range(0, len(gone), _IDS):
+                connection.execute(delete(tables.mark).where(tables.mark.c.name.in_(gone[start : start + _IDS])))
             if rows:
-                connection.execute(insert(tables.promise), rows)
+                connection.execute(insert(tables.mark), rows)
             return True
 
         await self._store.transact(run)

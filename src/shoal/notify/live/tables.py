@@ -74,12 +74,12 @@ delivery = Table(
     Index("ix_notify_delivery_ended", "ended_at"),
 )
 
-# The first forecast of a waiting job's start, for as long as it is waited for.
-promise = Table(
-    "notify_promise",
+# What a restart must not forget: the first forecast of a waiting job's start, and since when an objective is missed.
+mark = Table(
+    "notify_mark",
     metadata,
-    Column("job_id", Key, primary_key=True),
-    Column("starts_at", Double, nullable=False),
+    Column("name", Key, primary_key=True),
+    Column("at", Double, nullable=False),
 )
 
 TABLES = Tables("notify", metadata)

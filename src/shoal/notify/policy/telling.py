@@ -124,6 +124,13 @@ def _of_waiting(topic: Topic, job: JobRecord, now: float, what: str, about: str)
     return News(topic, job.tenant, now, f"job/{ref}/{about}/{attempt}", f"{subject} {what}", ref, facts)
 
 
+def of_miss(tenant: str, service: str, since: float, now: float, text: str) -> News:
+    """A service misses its objective since then; without a text it meets it again."""
+    about = f"objective/{tenant}/{service}/{since:.3f}/{'missed' if text else 'met'}"
+    what = f"misses its objective: {text}" if text else "meets its objective again"
+    return News(Topic.SERVICE, tenant, now, about, f"service {service} {what}", facts={"service": service})
+
+
 def of_budget(budget: Budget, now: float) -> list[News]:
     """At 80 % and at all of it, once for each limit that was set."""
     if budget.limit <= 0:

@@ -17,7 +17,7 @@ from shoal.base.loops import BackgroundLoop
 from shoal.contract.events import EventKinds
 from shoal.contract.pages import Column, Figure, Page, Table, Value
 from shoal.contract.records import Event
-from shoal.core import KillCauses, Money, NeededBundles, Telemetry
+from shoal.core import KillCauses, Miss, Money, NeededBundles, Objectives, Telemetry
 from shoal.engine import Gang
 from shoal.extension import LiveJob, Section, Server
 from shoal.extension.metrics import gauge
@@ -105,7 +105,17 @@ class Serve(Serving):
         return replace(gang, secrets={**gang.secrets, TOKEN_VARIABLE: token})
 
     def answers(self) -> Mapping[type, object]:
-        return {KillCauses: self, NeededBundles: self, Telemetry: self}
+        return {KillCauses: self, NeededBundles: self, Objectives: self, Telemetry: self}
+
+    def missed(self) -> Iterable[Miss]:
+        """Services whose gateway measures more than the latency that is promised, over the last minute."""
+        status = self.services.gateway_seen.status
+        for seen in status.services if status is not None else ():
+            known = self.services.live_service(seen.id)
+            slo = None if known is None else known.manifest.slo
+            if known is not None and slo is not None and seen.p99_s is not None and seen.p99_s > slo.p99:
+                text = f"p99 is {seen.p99_s * 1e3:.0f} ms, {slo.p99 * 1e3:.0f} ms are promised"
+                yield Miss(known.record.tenant, known.record.name, text)
 
     def kill_cause(self, job_id: str) -> str | None:
         """A replica that hangs is killed by its gateway."""
