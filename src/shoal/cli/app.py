@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "top": ("top",),
     "server": ("status", "nodes", "node", "settings", "doctor", "gc", "version"),
     "backup": ("backup", "restore"),
+    "install": ("install",),
     "demo": ("demo",),
 }
 """What each module of `shoal.cli` registers, in the order in which help shows it."""
