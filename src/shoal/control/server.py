@@ -36,6 +36,7 @@ from shoal.core import Conflict, Forbidden, Invalid, NotFound, ShoalError, Unava
 if TYPE_CHECKING:
     from shoal.base.http import Limits
     from shoal.control.door import Door
+    from shoal.control.tls import SecureDoor
     from shoal.engine import Engine
     from shoal.store import Store, Tables
 
@@ -165,6 +166,7 @@ async def _serve(
     from shoal.control.extensions.loaded import Chosen
     from shoal.control.home.recovery import until_space
     from shoal.control.plane import ControlPlane
+    from shoal.control.tls import secure_door
 
     log = structlog.get_logger("shoal.server")
     host = settings.values.host
@@ -173,7 +175,7 @@ async def _serve(
             "listening beyond this machine",
             host=host,
             danger="tokens and jobs travel unencrypted, and anyone with a token can run commands here",
-            advice="put a TLS proxy in front, or listen on 127.0.0.1",
+            advice="listen on 127.0.0.1, and beyond by `tls.port`",
         )
     for problem in broken_components():
         log.warning("a component is left out", problem=str(problem))
@@ -192,7 +194,9 @@ async def _serve(
         opened = _take_over(settings, home, tables, standing_by)
         listeners = _bind_after(settings, home)
     url = _url(listeners[0], host)
-    with _closing(listeners), contextlib.closing(opened) as store:
+    with (
+        _closing(listeners), contextlib.closing(opened) as store, secure_door(settings.values.tls, bind) as secure
+    ):  # fmt: skip
         plane = ControlPlane(
             store,
             make_engine(settings),
@@ -214,7 +218,9 @@ async def _serve(
         try:
             await door.open()
             with _signals(stop):
-                await _answer(door, listeners, stop, settings.values.http.limits(), _announcer(home, url, ready, log))
+                await _answer(
+                    door, listeners, secure, stop, settings.values.http.limits(), _announcer(home, url, ready, log)
+                )
         finally:
             await plane.close()
             last = read_server(home)
@@ -324,18 +330,26 @@ def whose_rights(settings: Settings) -> str:
 
 
 async def _answer(
-    door: Door, listeners: Sequence[socket.socket], stop: asyncio.Event, limits: Limits, announce: Callable[[], None]
-) -> None:
+    door: Door, listeners: Sequence[socket.socket], secure: SecureDoor | None, stop: asyncio.Event, limits: Limits,
+    announce: Callable[[], None],
+) -> None:  # fmt: skip
     from shoal.base.http.asgi import AsgiFront
     from shoal.control.api.errors import refusal
 
     front = AsgiFront(door.app, limits, refusal)
     for listener in listeners:
         front.serve(listener)
+    following = None
+    if secure is not None:
+        for listener in secure.listeners:
+            front.serve(listener, secure.certificates.context)
+        following = asyncio.create_task(secure.certificates.follow(), name="certificates")
     announce()
     try:
         await stop.wait()
     finally:
+        if following is not None:
+            following.cancel()
         door.close()
         await front.stop(_DRAIN_S)
 

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, cast
+from pathlib import Path
+from typing import Annotated, Any, Self, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from shoal.admission import Policy, Spread
@@ -181,6 +190,22 @@ class TokenLimits(Group):
     )
 
 
+class TlsSettings(Group):
+    """A second door, over TLS, beside that at `host` and `port`. Files that change are read again."""
+
+    port: int | None = Field(None, ge=0, le=65535, description="the API answers over TLS on this port; 0: any free one")
+    host: Text = Field("0.0.0.0", description="address of that port")  # noqa: S104 - it is for other machines
+    certificate: Path | None = Field(None, description="the certificate with its chain, PEM")
+    key: Path | None = Field(None, description="its key, PEM without a password")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        given = [one is not None for one in (self.port, self.certificate, self.key)]
+        if any(given) and not all(given):
+            raise ValueError("tls needs all of `port`, `certificate` and `key`")
+        return self
+
+
 class ServerSettings(BaseModel):
     """Of the server itself. Each field's description is its help text and its row in the reference."""
 
@@ -189,7 +214,9 @@ class ServerSettings(BaseModel):
     db: Annotated[Text, AfterValidator(_database)] | None = Field(
         None, description="database: sqlite:///PATH, or postgresql://USER@HOST/NAME [sqlite:///HOME/shoal.db]"
     )
-    host: Text = Field("127.0.0.1", description="address to listen on; there is no TLS, so keep to loopback or a proxy")
+    host: Text = Field(
+        "127.0.0.1", description="address to listen on, without TLS: keep to loopback; for others see `tls`"
+    )
     port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="port to listen on; 0: any free one")
     engine: Annotated[Text, AfterValidator(_engine)] = Field(
         "local", description="where processes run: local, simulated, or the name of an installed one"
@@ -224,6 +251,7 @@ class ServerSettings(BaseModel):
     keep: KeepSettings = Field(default_factory=lambda: KeepSettings.model_validate({}))
     http: HttpSettings = Field(default_factory=lambda: HttpSettings.model_validate({}))
     tokens: TokenLimits = Field(default_factory=lambda: TokenLimits.model_validate({}))
+    tls: TlsSettings = Field(default_factory=lambda: TlsSettings.model_validate({}))
 
     def section(self, extension: type[Extension]) -> Section:
         """An extension's own settings."""

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import functools
 import math
+import os
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ import httpx
 from shoal.contract import sending
 from shoal.contract.calls import Done, Effect, Emit, Flow, Pause, Send, go_on
 from shoal.contract.methods import AsyncPerformer, Operation, Performer, Stream, SyncPerformer, single
+from shoal.core import Invalid
 from shoal.sdk import downloads, flows, models, operations
 from shoal.sdk.exchange import Exchange
 from shoal.sdk.locate import locator
@@ -87,6 +89,7 @@ class _Methods(Performer):
         `first_s`: no longer than this until it has answered once."""
         self.exchange = Exchange(locator(url, token, home, environ), patience_s=patience_s, first_s=first_s)
         self._transport = transport
+        self._environ = os.environ if environ is None else environ
 
     def __getattr__(self, name: str) -> Any:
         """A namespace that an extension brings, made when it is first asked for."""
@@ -107,10 +110,24 @@ class _Methods(Performer):
 
     def _options(self, request: httpx.Request) -> dict[str, Any]:
         # Certificates take 30 ms to load, and most servers are on this machine and have none.
-        options: dict[str, Any] = {"verify": _checked(request), "trust_env": False, "headers": {"user-agent": "shoal"}}
+        verify = _authorities(self._environ) if _checked(request) else False
+        options: dict[str, Any] = {"verify": verify, "trust_env": False, "headers": {"user-agent": "shoal"}}
         if self._transport is not None:
             options["transport"] = self._transport
         return options
+
+
+def _authorities(environ: Mapping[str, str]) -> Any:
+    """What a server's certificate is checked by: the file that SHOAL_CA_FILE names, else the public authorities."""
+    file = environ.get("SHOAL_CA_FILE")
+    if not file:
+        return True
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=file)
+    except OSError as error:
+        raise Invalid(f"the certificates cannot be read: {error}", where=f"SHOAL_CA_FILE: {file}") from None
 
 
 def _checked(request: httpx.Request) -> bool:

@@ -98,6 +98,11 @@ def _unreachable(url: str, error: httpx.TransportError, *, sent: bool) -> ShoalE
         return NoServer(
             f"the connection to {url} broke: {type(error).__name__}", hint="ask what became of it before trying again"
         )
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return NoServer(
+            f"the certificate of {url} is not trusted", where="SHOAL_URL",
+            hint="SHOAL_CA_FILE names the file of the authority that signed it",
+        )  # fmt: skip
     return NoServer(f"no server answers at {url}", hint="start it with `shoal up --detach`, or check SHOAL_URL")
 
 

@@ -199,7 +199,7 @@ class AsgiConnection(Connection["Exchange"]):
                 "asgi": _ASGI,
                 "http_version": "1.1" if head.modern else "1.0",
                 "method": head.method,
-                "scheme": "http",
+                "scheme": "https" if self.secure else "http",
                 "path": unquote(raw.decode("latin-1")),
                 "raw_path": raw,
                 "query_string": query,

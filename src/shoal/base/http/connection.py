@@ -61,6 +61,8 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[Call]):
         limits = front.limits
         self._receiver = Receiver(limits.head, limits.body if self.collects else None, self._let_in)
         self._connected = False
+        self.secure = False
+        """Whether it is encrypted: set before it is made."""
         self._doing = Doing.IDLE
         self._since = front.loop.time()
         self._head: Head | None = None
@@ -113,6 +115,8 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[Call]):
         """The client sends no more. It may still wait for its answers (RFC 9112, section 9.6) or be gone, which cannot
         be told apart before something is sent: so they are worked out, but not for longer than `half_closed_s`."""
         self._ended_at = self._front.loop.time()
+        if self.secure:  # the end of TLS is that of both ways
+            return False
         return self._doing in (Doing.ANSWER, Doing.DRAIN) and not self._finished and not self._receiver.streaming
 
     def pause_writing(self) -> None:
@@ -152,6 +156,8 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[Call]):
         return self._since
 
     def overdue(self, now: float) -> bool:
+        if not self._connected:  # the handshake of TLS has a time limit of its own
+            return False
         limits = self._front.limits
         match self._doing:
             case Doing.IDLE:

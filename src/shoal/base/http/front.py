@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from email.utils import formatdate
 from typing import Any
 
@@ -23,6 +25,9 @@ _REFUSED_AT_ONCE = 16
 _NO_DESCRIPTORS_PAUSE_S = 0.1
 _LAST_WORDS_S = 0.5
 """How long connections may still take, when all patience is at an end, to send why they are closed."""
+
+
+Tls = Callable[[], ssl.SSLContext]
 
 
 class Front(ABC):
@@ -58,13 +63,14 @@ class Front(ABC):
             self.serve(listener)
         return int(listeners[0].getsockname()[1])
 
-    def serve(self, listener: socket.socket) -> None:
-        """Take the clients of a socket that listens already and does not block. It is closed when this stops."""
+    def serve(self, listener: socket.socket, tls: Tls | None = None) -> None:
+        """Take the clients of a socket that listens already and does not block. It is closed when this stops. `tls` is
+        asked for each client's context; without it, nothing is encrypted."""
         self.loop = asyncio.get_running_loop()
         if self._timer is None:
             self._sweep()
         self._listeners.append(listener)
-        self.loop.add_reader(listener.fileno(), self._accept, listener)
+        self.loop.add_reader(listener.fileno(), self._accept, listener, tls)
 
     async def stop(self, drain_s: float = 10.0) -> None:
         """Take no new connections or requests, answer those that are on their way for up to `drain_s`, then close."""
@@ -95,7 +101,7 @@ class Front(ABC):
 
     # Letting clients in
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listener: socket.socket, tls: Tls | None) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 client, address = listener.accept()
@@ -106,16 +112,16 @@ class Front(ABC):
             except OSError:
                 # Others took what this server keeps in reserve: let some be given back before the next try.
                 self.loop.remove_reader(listener.fileno())
-                self.loop.call_later(_NO_DESCRIPTORS_PAUSE_S, self._go_on, listener)
+                self.loop.call_later(_NO_DESCRIPTORS_PAUSE_S, self._go_on, listener, tls)
                 return
             client.setblocking(False)
-            self._welcome(client, network_of(address))
+            self._welcome(client, network_of(address), tls)
 
-    def _go_on(self, listener: socket.socket) -> None:
+    def _go_on(self, listener: socket.socket, tls: Tls | None) -> None:
         if listener in self._listeners:
-            self.loop.add_reader(listener.fileno(), self._accept, listener)
+            self.loop.add_reader(listener.fileno(), self._accept, listener, tls)
 
-    def _welcome(self, client: socket.socket, network: str) -> None:
+    def _welcome(self, client: socket.socket, network: str, tls: Tls | None) -> None:
         connection = self.connection(network)
         if self._peers.full_for(network, client.fileno()):
             victim = self._peers.victim(network)
@@ -124,19 +130,24 @@ class Front(ABC):
                 victim.abort()
             elif len(self._refused) < _REFUSED_AT_ONCE:
                 self._refused.add(connection)
+            elif tls is not None:
+                client.close()
+                return
             else:
                 _turn_away(client, connection.failure(_NO_ROOM, self.rest(True, True)))
                 return
         self._connections.add(connection)
         if connection not in self._refused:
             self._peers.add(network, connection)
-        task = self.loop.create_task(self._connect(connection, client))
+        task = self.loop.create_task(self._connect(connection, client, tls))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
 
-    async def _connect(self, connection: Connection[Any], client: socket.socket) -> None:
+    async def _connect(self, connection: Connection[Any], client: socket.socket, tls: Tls | None) -> None:
+        connection.secure = tls is not None
+        secure = {} if tls is None else {"ssl": tls(), "ssl_handshake_timeout": self.limits.head_s}
         try:
-            await self.loop.connect_accepted_socket(lambda: connection, client)
+            await self.loop.connect_accepted_socket(lambda: connection, client, **secure)
         except OSError:
             client.close()
             self.forget(connection)
