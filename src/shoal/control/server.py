@@ -188,14 +188,15 @@ async def _serve(
 
     tables = [one.tables for one in settings.extensions if one.tables is not None]
     await until_space(home)
+    binding = bind if listeners else _bind_after
     if listeners:
         opened = _open_whole(settings.database, home, accept_data_loss, tables)
     else:
         opened = _take_over(settings, home, tables, standing_by)
-        listeners = _bind_after(settings, home)
+        listeners = _bind_after(host, settings.values.port or _last_port(home) or 0)
     url = _url(listeners[0], host)
     with (
-        _closing(listeners), contextlib.closing(opened) as store, secure_door(settings.values.tls, bind) as secure
+        _closing(listeners), contextlib.closing(opened) as store, secure_door(settings.values.tls, binding) as secure
     ):  # fmt: skip
         plane = ControlPlane(
             store,
@@ -260,9 +261,8 @@ def _take_over(settings: Settings, home: Home, tables: Sequence[Tables], standin
     return store
 
 
-def _bind_after(settings: Settings, home: Home) -> list[socket.socket]:
-    """The sockets of a server that has just lost control, as soon as it lets go of it."""
-    host, port = settings.values.host, settings.values.port or _last_port(home) or 0
+def _bind_after(host: str, port: int) -> list[socket.socket]:
+    """The sockets of a server that has just lost control, as soon as it lets go of them."""
     until = time.monotonic() + _PORT_WAIT_S
     while True:
         try:

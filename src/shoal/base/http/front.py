@@ -145,9 +145,11 @@ class Front(ABC):
 
     async def _connect(self, connection: Connection[Any], client: socket.socket, tls: Tls | None) -> None:
         connection.secure = tls is not None
-        secure = {} if tls is None else {"ssl": tls(), "ssl_handshake_timeout": self.limits.head_s}
+        context, patience = (None, None) if tls is None else (tls(), self.limits.head_s)
         try:
-            await self.loop.connect_accepted_socket(lambda: connection, client, **secure)
+            await self.loop.connect_accepted_socket(
+                lambda: connection, client, ssl=context, ssl_handshake_timeout=patience
+            )
         except OSError:
             client.close()
             self.forget(connection)
