@@ -28,6 +28,7 @@ from shoal.notify.models import (
     SubscriptionRequest,
     SubscriptionView,
 )
+from shoal.notify.policy.batches import MOST_OPEN
 from shoal.notify.policy.times import Schedule, read_clock, read_quiet, read_zone
 from shoal.notify.records import EVERYONE, Delivery, Kind, News, State, Subscription, Target, Topic
 from shoal.notify.send.addresses import check_url
@@ -104,12 +105,15 @@ def router_of() -> APIRouter:
     @router.post(
         "/v1/notify/subscriptions/{name}/test", summary="Send a trial message", status_code=202,
         response_class=Response,
-        responses={**shows(DeliveryView, 202, "it is on its way; ask for the delivery"), **fails(403, 404, 422, 503)},
+        responses={**shows(DeliveryView, 202, "it is on its way"), **fails(403, 404, 409, 422, 503)},
     )  # fmt: skip
     async def test(
         notify: Notify, who: Who, name: SubscriptionName, tenant: TenantQuery = None, everyone: Everyone = False
     ) -> Response:
         one, now = notify.book.find(_owner(who, tenant, everyone=everyone), name), notify.server.clock.now()
+        under_way = await asyncio.to_thread(notify.outbox.waiting)
+        if sum(each.channel == one.id for each in under_way) >= 2 * MOST_OPEN:
+            raise Conflict("its receiver has enough under way", where=name, hint="`shoal notify deliveries` shows what")
         about = f"test/{notify.server.new_id('t')}"
         news = News(Topic.TEST, one.tenant, now, about, f"this is a trial message of the subscription {one.name}")
         made = await notify.outbox.put_delivery(Entry(one.id, one.tenant, news, now), now)

@@ -27,6 +27,8 @@ MAIL, MISSING = "mailto:", "missing:"
 """How channels begin that are no subscription's: a mail address, and a name that none has."""
 
 _BATCH = 500
+_REREAD = 10_000
+"""Events that a restart reads again at most where none of them told anybody anything."""
 _PERIOD_S = 30.0
 _SECTION = '"notify"'
 
@@ -112,7 +114,7 @@ class Reader:
                 if event.job_id is not None and ends(event):
                     self.sections.pop(event.job_id, None)
         self._some.clear()
-        if self._kept is not None and self._seen - self._kept > _BATCH:  # so that a restart has little to read
+        if self._kept is not None and self._seen - self._kept > _REREAD:
             seen = self._seen
             await self._outbox.put([], seen)
             self._kept = seen
