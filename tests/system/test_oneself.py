@@ -141,6 +141,7 @@ def _load(client: Client) -> None:
     client.jobs()
     client.users.whoami()
     job = client.submit({"name": "warm", "command": ["true"], "tenant": "red"}).id
+    until(lambda: client.job(job).state.terminal)
     list(client.logs(job))
     client.files(job)
     with pytest.raises(Conflict):
