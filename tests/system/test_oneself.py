@@ -141,6 +141,7 @@ def _load(client: Client) -> None:
     client.jobs()
     client.users.whoami()
     job = client.submit({"name": "warm", "command": ["true"], "tenant": "red"}).id
+    until(lambda: client.job(job).state.terminal)
     list(client.logs(job))
     client.files(job)
     with pytest.raises(Conflict):
@@ -207,6 +208,32 @@ def test_it_starts_in_the_users_own_directory_with_no_more_rights_than_theirs(ma
     assert (own / "here").stat().st_uid == pwd.getpwnam(ALICE).pw_uid
     refused = machine.ended(machine.submit(ALICE, "true", directory=str(others)))
     assert (refused.state, "Permission denied" in refused.message) == (JobState.FAILED, True), refused.message
+
+
+def test_bubblewrap_shows_the_home_where_the_manifest_says_so_and_it_is_the_users(machine: Machine) -> None:
+    level = Sandbox.BUBBLEWRAP
+    if missing := [
+        one for one in capabilities(machine.home.path) if one.name == level.capability and not one.available
+    ]:
+        pytest.skip(missing[0].detail)
+    home = Path(pwd.getpwnam(BOB).pw_dir)
+    with machine.admin() as client:
+        client.change_tenant("red", sandbox=level)
+    try:
+        refused = machine.ended(machine.submit(ALICE, "true", home="read"))
+        assert "home cannot be shown" in refused.message, "it is root's"
+        if not home.is_dir() or home.stat().st_uid != pwd.getpwnam(BOB).pw_uid:
+            pytest.skip(f"{home} is not the home of {BOB}")
+        look = f"echo $HOME; ls -d {home}; touch $HOME/.shoal-test && rm $HOME/.shoal-test && echo written; true"
+        assert str(home) not in machine.said(BOB, machine.submit(BOB, look))
+        shown = machine.said(BOB, machine.submit(BOB, look, home="read"))
+        assert shown[:2] == [str(home), str(home)]
+        assert "written" not in shown
+        assert machine.said(BOB, machine.submit(BOB, look, home="write"))[-1] == "written"
+        assert machine.said(BOB, machine.submit(BOB, "pwd", home="read", directory="~")) == [str(home)]
+    finally:
+        with machine.admin() as client:
+            client.change_tenant("red", sandbox=Sandbox.USER)
 
 
 def test_one_user_does_not_get_at_anothers_job(machine: Machine) -> None:
