@@ -192,6 +192,8 @@ class Agent:
             else:
                 self.carry(fd, events)
         for signum in self.wishes:
+            if signum == signal.SIGTERM:
+                self.tell("the job is asked to stop")
             self.pass_on(signum)
         self.wishes.clear()
         self.reap()
