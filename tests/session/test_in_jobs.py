@@ -214,7 +214,7 @@ def test_who_was_in_a_job_is_on_record_and_whose_token_is_revoked_is_shown_out(s
     kinds = [(one.kind, one.actor) for one in server.client.events(job)]
     assert ("session.exec", "tenant:guest") in kinds
     assert ("session.attached", "tenant:guest") in kinds
-    server.client.revoke_token("guest", guest.id)
+    server.client.revoke_token(guest.id)
     with contextlib.suppress(ConnectionError):
         while made.receive(1 << 16):
             pass
