@@ -34,7 +34,7 @@ SMALL = ["--cpus", "0.05", "--memory", "64MiB"]
 PIECE = 1 << 20
 SOURCE = """
 import socket
-s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True)
+s = socket.create_server(("127.0.0.1", 0), backlog=1024); print(s.getsockname()[1], flush=True)
 block = bytes(1 << 20)
 while True:
     c, _ = s.accept()
