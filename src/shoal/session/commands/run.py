@@ -43,7 +43,7 @@ def run_at_terminal(context: CommandContext, client: Any, manifest: dict[str, An
 def _check(client: Any) -> None:
     """Raises Unavailable where the server's engine gives no terminals: the job would run without one."""
     extra = client.status().model_extra or {}
-    found = next((one for one in extra.get("capabilities", ()) if one.get("name") == "sessions"), {})
+    found: dict[str, Any] = next((one for one in extra.get("capabilities", ()) if one.get("name") == "sessions"), {})
     if not found.get("available"):
         what = found.get("detail") or "the server has no sessions"
         raise Unavailable(what, where="--pty", hint="without --pty, `shoal run` follows the job's log")
