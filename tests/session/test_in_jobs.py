@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -198,3 +199,24 @@ def test_a_job_at_a_terminal_ends_as_its_command_does(server: Running) -> None:
 def test_a_terminal_of_no_size_is_refused(server: Running) -> None:
     with pytest.raises(ShoalError, match="rows"):
         server.client.submit({"name": "x", "command": ["true"], "extensions": {"session": {"rows": 0}}})
+
+
+def test_who_was_in_a_job_is_on_record_and_whose_token_is_revoked_is_shown_out(server: Running) -> None:
+    server.client.create_tenant("guest")
+    job = server.start("sleep", "600", tenant="guest")
+    guest = server.client.create_token("guest")
+    target = Target(server.client.locate().url, guest.token)
+    with Client(target.url, target.token, environ={}) as client:
+        session = client.session.execute(job, ["cat"])
+    made = upgrade(target, f"/v1/jobs/{job}/sessions/{session.id}/attach", "shoal-session", {"wait_s": 20})
+    made.send(b"H\0\0\0\0")
+    assert made.receive(1)
+    kinds = [(one.kind, one.actor) for one in server.client.events(job)]
+    assert ("session.exec", "tenant:guest") in kinds
+    assert ("session.attached", "tenant:guest") in kinds
+    server.client.revoke_token(guest.id)
+    with contextlib.suppress(ConnectionError):
+        while made.receive(1 << 16):
+            pass
+    made.close()
+    server.client.cancel(job)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         take_frames,
         write_fields,
     )  # fmt: skip
-    from shoal.session.streams import drain, resize, take_over, write_all
+    from shoal.session.streams import Client, drain, resize, take_over, write_all
 else:
     import _signal as signal
 
@@ -59,6 +59,7 @@ _MOST_CLIENTS = 16
 _MOST_NAMES = 64
 _STALLED_S = 30.0
 """A client of a terminal that takes nothing for so long no longer holds the command up."""
+_TELL_EVERY = 16 << 10
 _FLUSH_S = 10.0
 _FIRST_S = 60.0
 _WARN_S = 60.0
@@ -66,21 +67,6 @@ _HANG_UP_S = 10.0
 """Between a hang-up and the kill."""
 _SIGNALLED = 128
 _PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
-
-
-class Client:
-    """One connection. `at` is the number of the next frame that it gets."""
-
-    def __init__(self, connection: Any) -> None:
-        self.connection = connection
-        self.fd: int = connection.fileno()
-        self.came = bytearray()
-        self.going = bytearray()
-        self.name = ""
-        self.known = False
-        self.at = 0
-        self.sent = self.acknowledged = 0
-        self.moved_at = time.monotonic()
 
 
 class Agent:
@@ -173,7 +159,6 @@ class Agent:
         if len(self.clients) < _MOST_CLIENTS:
             poll.register(listener.fileno(), select.POLLIN)
         for client in self.clients.values():
-            self.fill(client)
             wants = select.POLLIN if len(self.pending) < MOST else 0
             poll.register(client.fd, wants | (select.POLLOUT if client.going else 0))
         if self.kept.end - self.kept.begin < KEPT + MOST:
@@ -182,7 +167,8 @@ class Agent:
         if self.pending and self.input >= 0:
             old = select.POLLIN if self.input in self.outputs and self.has_room() else 0
             poll.register(self.input, select.POLLOUT | old)
-        for fd, events in poll.poll(1000):
+        ready = poll.poll(1000)
+        for fd, events in ready:
             if fd == woken:
                 drain(woken)
             elif fd == listener.fileno():
@@ -192,11 +178,17 @@ class Agent:
             else:
                 self.carry(fd, events)
         for signum in self.wishes:
+            if signum == signal.SIGTERM:
+                self.tell("the job is asked to stop")
             self.pass_on(signum)
         self.wishes.clear()
         self.reap()
-        self.drop_old()
         self.keep_time()
+        for client in tuple(self.clients.values()):
+            self.fill(client, now=not ready)
+            if client.going:
+                self.serve(client, select.POLLOUT)
+        self.drop_old()
 
     def has_room(self) -> bool:
         return self.kept.end - self.kept.begin < KEPT + MOST
@@ -397,8 +389,8 @@ class Agent:
             if client.known and len(client.going) < MOST:
                 client.going += frame(NOTE, text.encode())
 
-    def fill(self, client: Client) -> None:
-        """Give the client what it has not got, as far as its window is open."""
+    def fill(self, client: Client, *, now: bool) -> None:
+        """Give the client what it has not got, as far as its window is open. `now`: nothing else will come soon."""
         kept = self.kept
         while (
             client.known
@@ -410,6 +402,9 @@ class Agent:
             client.going += made
             client.sent += len(made)
             client.at += 1
+        if client.untold and (client.going or now or client.untold >= _TELL_EVERY):
+            client.untold = 0
+            client.going += frame(TAKEN, struct.pack(">Q", self.taken[client.name]))
 
     def serve(self, client: Client, events: int) -> None:
         try:
@@ -441,8 +436,7 @@ class Agent:
                 self.pending += payload
                 self.active_at = time.monotonic()
                 self.feed()
-            if len(client.going) < WINDOW:
-                client.going += frame(TAKEN, struct.pack(">Q", self.taken[client.name]))
+            client.untold += len(payload)
         elif kind == END:
             self.no_more = True
             self.end_input()

@@ -1,4 +1,4 @@
-"""What an agent does with descriptors. Loaded by it by its path; see `frames`."""
+"""An agent's connections, and what it does with descriptors. Loaded by it by its path; see `frames`."""
 
 # ruff: noqa: SIM105
 
@@ -9,6 +9,28 @@ import fcntl
 import os
 import struct
 import termios
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Client:
+    """One connection. `at` is the number of the next frame that it gets."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.fd: int = connection.fileno()
+        self.came = bytearray()
+        self.going = bytearray()
+        self.name = ""
+        self.known = False
+        self.at = 0
+        self.sent = self.acknowledged = 0
+        self.moved_at = time.monotonic()
+        self.untold = 0
+        """Bytes that it typed and was not told to have arrived: that goes with the next output, or a little later."""
 
 
 def resize(terminal: int, rows: int, columns: int) -> None:

@@ -44,7 +44,8 @@ class Behind:
         if self.greeting:
             self.writer.write(self.greeting)
             self.writer.write_eof()
-        self.tunnel = await Tunnel.to(theirs, self.ended.set)
+        self.tunnel = Tunnel(self.ended.set)
+        await self.tunnel.connect(theirs)
         if self.greeting:
             await asyncio.sleep(0.05)
         await send({"type": "http.response.start", "status": 101, "headers": []})

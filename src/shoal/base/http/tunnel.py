@@ -29,18 +29,15 @@ class Tunnel(asyncio.BufferedProtocol):
         self._early = bytearray()
         """What the socket said before there was a client."""
 
-    @classmethod
-    async def to(cls, made: socket.socket, on_end: Callable[[], None] | None = None) -> Tunnel:
-        """A tunnel to this connected socket, which is its own from now on. Nothing is read before it has a client."""
+    async def connect(self, made: socket.socket) -> None:
+        """Lead to this connected socket, which is the tunnel's own from now on. Raises OSError."""
         made.setblocking(False)
         loop = asyncio.get_running_loop()
-        tunnel = cls(on_end)
         if made.family == socket.AF_UNIX:
-            await loop.create_unix_connection(lambda: tunnel, sock=made)
+            await loop.create_unix_connection(lambda: self, sock=made)
         else:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await loop.create_connection(lambda: tunnel, sock=made)
-        return tunnel
+            await loop.create_connection(lambda: self, sock=made)
 
     def close(self) -> None:
         """End both sides; what is on its way is still sent."""

@@ -5,12 +5,13 @@ never have rights that the rank lacks. The engine leaves each request as a file 
 where no tenant can write, and sends SIGUSR1. What keeps a process from being started is written to `NAME.failed` there.
 """
 
-# ruff: noqa: PTH108, PTH123, PTH208 - as in `supervisor`
+# ruff: noqa: PTH108, PTH116, PTH123, PTH208 - as in `supervisor`
 
 from __future__ import annotations
 
 import marshal
 import os
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,15 +19,18 @@ if TYPE_CHECKING:
 
 FAILED = ".failed"
 _MOST_BYTES = 1 << 20
+_TOLD_S = 60.0
 
 
 def start(supervisor: Any) -> None:
     """Start what is asked for. One that cannot be started costs nobody else anything."""
     folder = f"{supervisor.spec['gang_dir']}/beside-{supervisor.spec['rank']}"
     for name in sorted(os.listdir(folder)):
+        path = f"{folder}/{name}"
+        if name.endswith(FAILED):
+            _forget(path)
         if name.startswith(".") or name.endswith(FAILED):
             continue
-        path = f"{folder}/{name}"
         try:
             with open(path, "rb") as file:
                 request = marshal.loads(file.read(_MOST_BYTES))  # noqa: S302 - written by the engine
@@ -40,6 +44,15 @@ def start(supervisor: Any) -> None:
         except OSError as problem:  # no more processes: the failure says so
             os.write(failed, f"fork {problem.errno}".encode())
         os.close(failed)
+
+
+def _forget(path: str) -> None:
+    """Remove what was said of a process that was started long ago."""
+    try:
+        if time.time() - os.stat(path).st_mtime > _TOLD_S:
+            os.unlink(path)
+    except OSError:
+        pass
 
 
 def _become(supervisor: Any, request: dict[str, Any], failed: int) -> NoReturn:

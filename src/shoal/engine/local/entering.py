@@ -218,7 +218,7 @@ def _connect(addresses: list[str], port: int, where: str, network: int | None) -
         thread.start()
         thread.join()
     if not made:
-        if problems and not isinstance(problems[-1], ConnectionRefusedError | TimeoutError):
-            raise Unavailable(f"port {port} cannot be reached: {problems[-1].strerror}", where=where)
+        if problems and not isinstance(problems[-1], ConnectionRefusedError):
+            raise Unavailable(f"port {port} takes no connection: {problems[-1]}", where=where)
         raise _nobody(port, where, others=False)
     return made[0]

@@ -19,6 +19,10 @@ def attach(
     context: CommandContext,
     job: JobArgument,
     rank: Annotated[int, typer.Option(min=0, help="Which process of the gang.")] = 0,
+    session: Annotated[
+        str,
+        typer.Option(metavar="SESSION", help="One of `shoal exec --pty` that goes on.", show_default="the job's own"),
+    ] = common.MAIN,
     tenant: TenantOption = None,
 ) -> None:
     """Come back to the terminal of a job of `shoal run --pty`. It shows what was written last, at most 1 MiB.
@@ -31,4 +35,7 @@ def attach(
         if found.terminal:
             common.leave(common.finish(context, client, found.id, rank, 0, None))
             return
-        common.leave(common.follow_main(context, client, found.id, rank, shared=True))
+        if session == common.MAIN:
+            common.leave(common.follow_main(context, client, found.id, rank, shared=True))
+        else:
+            common.leave(common.follow(context, client, found.id, rank, session, terminal=True, shared=True))

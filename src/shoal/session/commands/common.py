@@ -52,6 +52,20 @@ def follow_main(
         return finish(context, client, job_id, rank, over.written, over.error)
 
 
+def follow(
+    context: CommandContext, client: Any, job_id: str, rank: int, session: str, *, terminal: bool, shared: bool = False
+) -> int:
+    """Be at a session of `shoal exec` to its end; the exit code of its command."""
+    source = streams(terminal=terminal and at_terminal())
+    try:
+        return Relay(connector(client, job_id, session, rank), source, context.note, shared=shared).run()
+    except Detached:
+        context.note(f"\r\n[shoal] detached; `shoal attach {job_id} --session {session}` comes back")
+        return 0
+    except Over as over:
+        raise over.error from None
+
+
 def finish(
     context: CommandContext, client: Any, job_id: str, rank: int, written: int, error: ShoalError | None
 ) -> int:  # fmt: skip

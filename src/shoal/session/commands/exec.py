@@ -10,7 +10,6 @@ import typer
 from shoal.base.console.command import CommandContext, JobArgument, TenantOption, command
 from shoal.base.console.panels import JOBS
 from shoal.core import Invalid
-from shoal.session.client.relay import Detached, Over, Relay
 from shoal.session.commands import common
 from shoal.session.commands.line import WithLine
 
@@ -46,11 +45,4 @@ def run(
 ) -> int:  # fmt: skip
     env = {"TERM": os.environ.get("TERM", "xterm-256color")} if terminal else {}
     session = client.session.execute(job_id, line, rank=rank, terminal=terminal, env=env)
-    streams = common.streams(terminal=terminal and common.at_terminal())
-    try:
-        return Relay(common.connector(client, job_id, session.id, rank), streams, context.note).run()
-    except Detached:
-        context.note(f"\r\n[shoal] detached from {session.id} of {job_id}")
-        return 0
-    except Over as over:
-        raise over.error from None
+    return common.follow(context, client, job_id, rank, session.id, terminal=terminal)

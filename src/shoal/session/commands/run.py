@@ -7,13 +7,14 @@ from typing import Any
 
 from shoal.base.console.command import CommandContext
 from shoal.contract.lifecycle import JobState
-from shoal.core import Conflict, NotFound
+from shoal.core import Conflict, NotFound, Unavailable
 from shoal.session.client.terminal import size_of
 from shoal.session.commands import common
 
 
 def run_at_terminal(context: CommandContext, client: Any, manifest: dict[str, Any], **submitting: Any) -> int:
     """Submit the job with a terminal of this one's size, and stay until it ends; the exit code of its command."""
+    _check(client)
     rows, columns = size_of(0) or size_of(1) or (24, 80)
     section = {"rows": rows, "columns": columns}
     if (term := os.environ.get("TERM", "")).replace("-", "").isalnum() and len(term) <= 64:
@@ -37,3 +38,12 @@ def run_at_terminal(context: CommandContext, client: Any, manifest: dict[str, An
                 return common.finish(context, client, job.id, 0, 0, error)
         except NotFound as error:
             return common.finish(context, client, job.id, 0, 0, error)
+
+
+def _check(client: Any) -> None:
+    """Raises Unavailable where the server's engine gives no terminals: the job would run without one."""
+    extra = client.status().model_extra or {}
+    found: dict[str, Any] = next((one for one in extra.get("capabilities", ()) if one.get("name") == "sessions"), {})
+    if not found.get("available"):
+        what = found.get("detail") or "the server has no sessions"
+        raise Unavailable(what, where="--pty", hint="without --pty, `shoal run` follows the job's log")

@@ -5,30 +5,29 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from socket import socket
 from typing import ClassVar
 
-import structlog
 from fastapi import APIRouter
 from pydantic import BaseModel
 
 from shoal.base.http.tunnel import Tunnel
+from shoal.contract.events import EventKind, EventKinds
 from shoal.contract.gangs import RUN, gang_name, parse_gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.principal import Principal
-from shoal.contract.records import JobRecord
+from shoal.contract.records import Event, JobRecord, NewEvent
 from shoal.core import Capability, Conflict, NotFound, Overloaded, Unavailable
 from shoal.engine import Beside, Enterable, Gang
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.session.live.api import Entrance, router_of
 from shoal.session.live.commands import MAIN, agent_line, sshd_line
+from shoal.session.live.events import SessionEvent
 from shoal.session.live.settings import SessionJob, SessionSection
 from shoal.session.models import ExecRequest
-
-log = structlog.get_logger("shoal.session")
 
 _LOOK_S = 0.5
 _READY_S = 10.0
@@ -41,12 +40,14 @@ class Sessions(Extension, Entrance):
     name: ClassVar[str] = "session"
     settings: ClassVar[type[Section]] = SessionSection
     manifest: ClassVar[type[BaseModel] | None] = SessionJob
+    events: ClassVar[type[EventKinds] | None] = SessionEvent
 
     def __init__(self, server: Server, settings: SessionSection) -> None:
         self._server = server
         self._settings = settings
         self._moved = asyncio.Event()
         self._open: Counter[str] = Counter()
+        self._by_token: dict[str, set[Tunnel]] = {}
 
     def capabilities(self) -> Sequence[Capability]:
         return (self.capability(),)
@@ -77,6 +78,13 @@ class Sessions(Extension, Entrance):
     def moved(self, job: LiveJob) -> None:  # noqa: ARG002
         self._moved.set()
         self._moved = asyncio.Event()
+
+    def committed(self, events: Iterable[Event]) -> None:
+        """Whose token is revoked is shown out."""
+        for event in events:
+            if event.kind == EventKind.TOKEN_REVOKED:
+                for tunnel in tuple(self._by_token.get(str(event.data.get("token_id")), ())):
+                    tunnel.abort()
 
     # --- being let in ---
 
@@ -143,25 +151,36 @@ class Sessions(Extension, Entrance):
                     raise NotFound(f"job {job_id} has no session {session}", where=session, hint=hint) from None
             await asyncio.sleep(pause_s)
             pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
-        return await self._tunnel(live, made)
+        try:
+            await self._record(SessionEvent.ATTACHED, who, live, session=session, rank=rank)
+        except BaseException:
+            made.close()
+            raise
+        return await self._tunnel(who, live, made)
 
     async def execute(self, who: Principal, job_id: str, asked: ExecRequest) -> str:
         """Start an agent beside the rank; the name of its session. It begins when its client is there."""
         engine = self._engine()
-        _, gang = await self.running(who, job_id, asked.rank, 0.0)
+        live, gang = await self.running(who, job_id, asked.rank, 0.0)
         session = f"x{secrets.token_hex(8)}"
         command = asked.command if asked.ssh_key is None else sshd_line(asked.ssh_key)
         line = agent_line(session, command, self._settings, terminal=asked.terminal)
+        program = Path(asked.command[0]).name if asked.command else "sshd"
+        await self._record(SessionEvent.EXEC, who, live, session=session, rank=asked.rank, program=program[:64])
         await engine.start_beside(gang, asked.rank, Beside(session, line, asked.env))
-        log.info("exec", job=job_id, session=session, actor=who.actor, command=Path(command[0]).name)
         return session
+
+    async def _record(self, kind: SessionEvent, who: Principal, live: LiveJob, **data: object) -> None:
+        job = live.job
+        event = NewEvent(self._server.clock.now(), kind, who.actor, tenant=job.tenant, job_id=job.id, data=data)
+        await self._server.store.record([event])
 
     async def forward(self, who: Principal, job_id: str, port: int, rank: int) -> Tunnel:
         engine = self._engine()
         live, gang = await self.running(who, job_id, rank, 0.0)
-        return await self._tunnel(live, await engine.reach_port(gang, rank, port))
+        return await self._tunnel(who, live, await engine.reach_port(gang, rank, port))
 
-    async def _tunnel(self, live: LiveJob, made: socket) -> Tunnel:
+    async def _tunnel(self, who: Principal, live: LiveJob, made: socket) -> Tunnel:
         tenant = live.job.tenant
         if self._open[tenant] >= self._settings.open:
             made.close()
@@ -169,16 +188,24 @@ class Sessions(Extension, Entrance):
                 f"tenant {tenant} has {self._open[tenant]} connections to its jobs", hint="close some of them"
             )
         self._open[tenant] += 1
-
-        def ended() -> None:
-            self._open[tenant] -= 1
-
+        tunnels = self._by_token.setdefault(who.token_id, set())
+        tunnel = Tunnel(lambda: self._ended(who.token_id, tenant, tunnel))
+        tunnels.add(tunnel)
         try:
-            return await Tunnel.to(made, ended)
+            await tunnel.connect(made)
         except OSError as error:
-            ended()
+            self._ended(who.token_id, tenant, tunnel)
             made.close()
             raise Unavailable(f"the connection broke: {error.strerror}") from None
+        return tunnel
+
+    def _ended(self, token_id: str, tenant: str, tunnel: Tunnel) -> None:
+        known = self._by_token.get(token_id, set())
+        if tunnel in known:
+            known.remove(tunnel)
+            self._open[tenant] -= 1
+        if not known:
+            self._by_token.pop(token_id, None)
 
 
 def section_of(live: LiveJob) -> SessionJob | None:
