@@ -150,7 +150,7 @@ class Provider:
             form |= {"client_id": one.client_id, **({"client_secret": one.client_secret} if one.client_secret else {})}
         try:
             async with self._http() as http:
-                answered = await http.post(metadata["token_endpoint"], data=form, auth=auth)
+                answered = await http.post(metadata["token_endpoint"], data=form, auth=auth or httpx.USE_CLIENT_DEFAULT)
         except httpx.HTTPError as error:
             raise Unavailable(f"the identity provider does not answer: {_short(error)}") from error
         if answered.status_code >= _SERVER_ERROR:
