@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 import pytest
+
+from shoal.web.site import Site
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,6 +22,8 @@ def test_a_built_wheel_runs_a_job(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", tmp_path, ROOT], check=True)
     (wheel,) = tmp_path.glob("shoal-*.whl")
+    if Site().built:
+        assert "shoal/web/_site/index.html" in zipfile.ZipFile(wheel).namelist()
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     programs = tmp_path / "venv" / "bin"
     subprocess.run(

@@ -20,14 +20,14 @@ from shoal.core import Overloaded
 
 REMEMBERED = 4096
 """Events that a page may have missed, and still goes on without loading everything anew."""
-NAMED = 100
+NAMED = 50
 """Events of one batch that are named; the others are counted."""
 QUEUED = 16
 """Batches that a page may be behind."""
 MOST = 4096
 """Open pages of all tokens."""
 _RETRY_S = 5.0
-_LEAST_S, _MOST_S, _OF_EACH_S = 0.1, 1.0, 0.0025
+_LEAST_S, _MOST_S, _OF_EACH_S = 0.1, 1.0, 0.005
 HEARTBEAT = b": still here\n\n"
 
 
