@@ -1,4 +1,4 @@
-"""The API's description for the web page's typed client: `python docs/tools/schema.py` after a change of the API.
+"""Writes the API's description for the page's typed client: `python docs/tools/schema.py` after a change of the API.
 
 `npm run build` in `web/` makes the client's types from the file, so a use that no longer fits the API fails to compile.
 """

@@ -12,9 +12,13 @@ describe("YAML", () => {
   it("quotes what would be read as anything else", () => {
     for (const text of ["yes", "null", "1", "a: b", "- x", "#c", "", "a #b", "*x", "{a}", "tail ", "\u202e"]) expect(documentOf({ x: text })).toBe(`x: ${JSON.stringify(text)}\n`);
   });
+  it("leaves sizes and patterns as they are typed", () =>
+    expect(documentOf({ memory: "64MiB", wait: "30s", regex: "it's (\\d+)" })).toBe("memory: 64MiB\nwait: 30s\nregex: 'it''s (\\d+)'\n"));
   it("keeps lines of a script", () => {
     expect(documentOf({ run: ["sh", "a\nb\n"] })).toBe("run:\n  - sh\n  - |\n    a\n    b\n");
     expect(documentOf({ x: "a\n\nb" })).toBe("x: |-\n  a\n\n  b\n");
+    expect(documentOf({ x: "\na\n" })).toBe("x: |\n\n  a\n");
+    expect(documentOf({ x: " a\nb" })).toBe('x: " a\\nb"\n');
   });
 });
 

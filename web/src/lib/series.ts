@@ -42,27 +42,26 @@ export function thinned(points: LineGiven["points"]): LineGiven["points"] {
 
 const SMOOTH_FROM = 240;
 
-/** A noisy line as its moving average beside it; a short line as it is. */
+export const averageOf = (name: string): string => `${name}, average`;
+
+/** A noisy line with its moving average beside it; a short line as it is. */
 export function withAverage(line: LineGiven): readonly (LineGiven & { readonly faint?: boolean })[] {
   const { name, points } = line;
   if (points.length < SMOOTH_FROM) return [line];
-  const reach = Math.ceil(points.length / 60);
-  let sum = 0;
-  let count = 0;
-  const window: number[] = [];
-  const average = points.map(([x, y]): [number, number | null] => {
-    if (y !== null) {
-      window.push(y);
-      sum += y;
-      count += 1;
-      if (count > reach) {
-        sum -= window.shift() ?? 0;
-        count -= 1;
-      }
-    }
-    return [x, count > 0 ? sum / count : null];
+  const reach = Math.ceil(points.length / 120);
+  const sums = [0];
+  const counts = [0];
+  points.forEach(([, y], place) => {
+    sums.push((sums[place] ?? 0) + (y ?? 0));
+    counts.push((counts[place] ?? 0) + (y === null ? 0 : 1));
   });
-  return [{ name: `${name}, each`, points, faint: true }, { name, points: average }];
+  const average = points.map(([x], place): [number, number | null] => {
+    const from = Math.max(0, place - reach);
+    const to = Math.min(points.length, place + reach + 1);
+    const count = (counts[to] ?? 0) - (counts[from] ?? 0);
+    return [x, count > 0 ? ((sums[to] ?? 0) - (sums[from] ?? 0)) / count : null];
+  });
+  return [{ name, points, faint: true }, { name: averageOf(name), points: average }];
 }
 
 export interface Summary {

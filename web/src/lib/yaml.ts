@@ -2,7 +2,7 @@
 
 export type Plain = null | boolean | number | string | readonly Plain[] | { readonly [name: string]: Plain };
 
-const SAFE = /^(?:-{1,2}[A-Za-z]|[A-Za-z_./~])[\w ./~@%+=:-]*$/;
+const SAFE = /^(?:(?:-{1,2}[A-Za-z]|[A-Za-z_./~])[\w ./~@%+=:-]*|\d+(?:\.\d+)?(?:[KMGT]i?B|ms|s|m|h|d))$/;
 const WORDS = /^(?:true|false|yes|no|on|off|null|nan|inf|y|n|~)$/i;
 
 export function toYaml(value: Plain, indent = ""): string {
@@ -42,7 +42,7 @@ function nested(value: Plain, indent: string): string {
 const isList = (value: Plain): value is readonly Plain[] => Array.isArray(value);
 const isNested = (value: Plain): boolean => value !== null && typeof value === "object";
 const isBlock = (value: Plain): boolean =>
-  typeof value === "string" && value.includes("\n") && /^\S/.test(value) && !/[^\n\t\u0020-\u007e\u00a0-\ud7ff]/.test(value);
+  typeof value === "string" && value.includes("\n") && /^\n*\S/.test(value) && !/[^\n\t\u0020-\u007e\u00a0-\ud7ff]/.test(value);
 
 function block(text: string, indent: string): string {
   const lines = text.replace(/\n+$/, "").split("\n");
@@ -54,5 +54,6 @@ function block(text: string, indent: string): string {
 function scalar(value: Plain, inList: boolean): string {
   if (typeof value !== "string") return JSON.stringify(value);
   const plain = SAFE.test(value) && !WORDS.test(value) && !/: |:$| #|\s$/.test(value) && !(inList && /[,[\]{}]/.test(value));
-  return plain ? value : JSON.stringify(value);
+  if (plain) return value;
+  return /^[\u0020-\u007e]*\\[\u0020-\u007e]*$/.test(value) ? `'${value.replaceAll("'", "''")}'` : JSON.stringify(value);
 }

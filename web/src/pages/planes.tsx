@@ -7,7 +7,7 @@ import { Ago, Card, Empty, Header, Name, Pending, State } from "../ui/parts";
 
 export function Planes(_: { path: readonly string[] }) {
   const { data, error, reload } = useLoad("planes", (signal) => ask(api.GET("/v1/planes", { signal })), ["status"]);
-  const page = useLoad("page tenancy", (signal) => ask(api.GET("/v1/pages/{component}", { params: { path: { component: "tenancy" } }, signal })), ["status", "pages"]);
+  const page = useLoad("page tenancy", async (signal) => (await ask(api.GET("/v1/pages", { signal }))).pages?.["tenancy"] ?? null, ["status", "pages"]);
   const refresh = (): void => {
     reload();
     page.reload();

@@ -116,12 +116,11 @@ function Overview({ service }: { service: ServiceDetail }) {
       <dl class="figures">
         <div class={`figure figure-${objective?.mood || "plain"}`}>
           <dt>P99 of the last minute</dt>
-          <dd>{traffic?.p99_s == null ? "–" : duration(traffic.p99_s)}</dd>
-          <span class="muted">{objective ? `objective ${objective.text}` : "no objective"}</span>
+          <dd>{traffic?.p99_s == null ? "–" : duration(traffic.p99_s)} <small class="muted">{objective ? `objective ${objective.text}` : "no objective"}</small></dd>
         </div>
         <div class="figure"><dt>P50</dt><dd>{traffic?.p50_s == null ? "–" : duration(traffic.p50_s)}</dd></div>
-        <div class="figure"><dt>Requests a second</dt><dd>{number(traffic?.rate_per_s ?? 0)}</dd><span class="muted">{plural(traffic?.requests ?? 0, "request")} in all</span></div>
-        <div class="figure"><dt>Refused</dt><dd>{number(traffic?.rejected ?? 0)}</dd><span class="muted">{service.rate_limit ? `at most ${number(service.rate_limit)} a second` : "no limit of the rate"}</span></div>
+        <div class="figure"><dt>Requests a second</dt><dd>{number(traffic?.rate_per_s ?? 0)} <small class="muted">{plural(traffic?.requests ?? 0, "request")} in all</small></dd></div>
+        <div class="figure"><dt>Refused</dt><dd>{number(traffic?.rejected ?? 0)} <small class="muted">{service.rate_limit ? `at most ${number(service.rate_limit)} a second` : "no limit of the rate"}</small></dd></div>
         <div class={`figure ${traffic?.failed ? "figure-bad" : ""}`}><dt>Failed</dt><dd>{number(traffic?.failed ?? 0)}</dd></div>
       </dl>
       <Card title="Latency" side={<span>since this page was opened</span>}>

@@ -268,7 +268,8 @@ function Hints({ service, lines, line, insert }: { service: boolean; lines: read
   const typed = /^\s*(?:- )?([\w-]*)/.exec(lines[line] ?? "")?.[1] ?? "";
   const all = hintsAt(schema.data, path);
   const present = all.find((one) => one.name === typed);
-  const others = typed && !present ? all.filter((one) => one.name.startsWith(typed)) : all.filter((one) => one !== present);
+  const begun = typed && !present ? all.filter((one) => one.name.startsWith(typed)) : [];
+  const others = begun.length > 0 ? begun : all.filter((one) => one !== present);
   if (all.length === 0) return null;
   return (
     <Card title={path.length > 0 ? `Fields of ${path.join(".")}` : "Fields"}>

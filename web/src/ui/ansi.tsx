@@ -11,7 +11,7 @@ export function AnsiLine({ line }: { line: Line | readonly Marked[] }) {
       {line.map((span) => {
         const found = "mark" in span ? span.mark : "";
         const kind = classOf(span.style, found);
-        const style = coloursOf(span.style, isDark.value);
+        const style = found ? undefined : coloursOf(span.style, isDark.value);
         if (!kind && !style) return span.text;
         return (
           <span class={kind} style={style}>

@@ -2,7 +2,8 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { columns, summaries, type LineGiven } from "../lib/series";
+import { averageOf, columns, summaries, type LineGiven } from "../lib/series";
+import { moment } from "../lib/format";
 import { isDark } from "../lib/theme";
 
 export interface PlotGiven {
@@ -17,6 +18,18 @@ export interface PlotGiven {
 
 const PLOTS = 6;
 
+/** A single moment would be drawn on an axis of years. */
+function spread(xs: ArrayLike<number>, least: number, most: number, time: boolean): [number, number] {
+  const room = time ? 30 : 1;
+  const only = xs.length === 1 ? xs[0] : undefined;
+  return only === undefined ? [least, most] : [only - room, only + room];
+}
+
+function clocks(splits: readonly number[]): string[] {
+  const exact = splits.length > 1 && (splits[1] ?? 0) - (splits[0] ?? 0) < 60;
+  return splits.map((at) => moment(at, Date.now() / 1000, exact));
+}
+
 export default function Plot({ title, lines, write, time = true, xName = "time", height = 190 }: PlotGiven) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
@@ -29,20 +42,20 @@ export default function Plot({ title, lines, write, time = true, xName = "time",
     const colour = (name: string): string => style.getPropertyValue(name).trim();
     const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: `11px ${colour("--sans")}` };
     const solid = lines.filter((line) => !line.faint);
-    const inks = lines.map((line) => solid.findIndex((one) => one.name === line.name || line.name.startsWith(`${one.name}, `)) % PLOTS);
+    const inks = lines.map((line) => solid.findIndex((one) => one.name === line.name || one.name === averageOf(line.name)) % PLOTS);
     const made = new uPlot(
       {
         width: element.clientWidth,
         height,
-        scales: { x: { time } },
+        scales: { x: { time, range: (self, least, most) => spread(self.data[0], least, most, time) } },
         cursor: { points: { size: 7 } },
         legend: { live: true },
         axes: [
-          { ...axis, size: 28 },
+          { ...axis, size: 28, space: 76, ...(time ? { values: (_self: uPlot, splits: number[]) => clocks(splits) } : {}) },
           { ...axis, size: 66, values: (_self, splits) => splits.map(write) },
         ],
         series: [
-          { label: xName },
+          { label: xName, value: (_self: uPlot, at: number | null) => (at === null ? "–" : time ? moment(at, Date.now() / 1000, true) : String(at)) },
           ...lines.map((line, place) => ({
             label: line.name,
             stroke: colour(`--plot-${(inks[place] ?? 0) + 1}`),

@@ -9,6 +9,7 @@ import { isJob, noteOf, ranS, waitedS, type Row } from "../../lib/rows";
 import { isAdmin } from "../../lib/session";
 import { countGroups, ended, GROUP_NAMES, type Group } from "../../lib/states";
 import { now } from "../../live/news";
+import { Icon } from "../../ui/icons";
 import { Ago, Name, State } from "../../ui/parts";
 import { useVirtual } from "../../ui/virtual";
 import { useNarrow } from "../../ui/narrow";
@@ -172,7 +173,12 @@ function JobCells({ job, admin }: { job: Job; admin: boolean }) {
         <a href={href("jobs", job.id)} tabIndex={-1} title={`${job.name} (${job.id})`}>
           <Name>{job.name}</Name>
         </a>
-        {job.priority_class === "guaranteed" && <span class="chip" title="Guaranteed: runs as if it were alone">guaranteed</span>}
+        {job.priority_class === "guaranteed" && (
+          <span class="guaranteed" title="Guaranteed: runs as if it were alone">
+            <Icon name="guaranteed" />
+            <span class="hidden-text">guaranteed</span>
+          </span>
+        )}
       </span>
       <span role="gridcell">
         <State state={job.state} />
