@@ -33,8 +33,8 @@ def test_modules_import_each_other_in_no_circle() -> None:
 
 
 COMPONENTS = (
-    "cache", "calendar", "cascade", "device", "forecast", "host", "market", "measure", "offload", "recurrent", "schedule", "serve",
-    "shell", "sweep",
+    "cache", "calendar", "cascade", "device", "forecast", "host", "market", "measure", "offload", "recurrent",
+    "schedule", "serve", "shell", "sweep",
 )  # fmt: skip
 KNOW_COMPONENTS = {"cli/serving.py": "joins measure and serve, which do not know each other"}
 """Modules of the doors that import a component, and why."""
