@@ -56,6 +56,9 @@ done
 exec "$@"
 """
 
+# Imported, so that it need not be compiled each time.
+_ENTER_IMAGE = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import inside; inside.run()"
+
 
 def in_venv(path: str, argv: Sequence[str], *, hint: str = "") -> tuple[str, ...]:
     """Run in a virtual environment; `hint` ends the message where it cannot be entered."""
@@ -79,5 +82,4 @@ def in_image(
         "driver": dict(driver),
         "mounts": [(str(one.target), str(one.target), one.read_only) for one in mounts],
     }  # fmt: skip
-    inside = str(Path(__file__).with_name("inside.py"))
-    return (str(Path(sys.executable).resolve()), "-I", "-S", inside, marshal.dumps(told).hex(), *argv)
+    return (str(Path(sys.executable).resolve()), "-I", "-S", "-c", _ENTER_IMAGE, marshal.dumps(told).hex(), *argv)

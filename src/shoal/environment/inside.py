@@ -1,4 +1,4 @@
-"""`inside.py TOLD COMMAND...`: becomes the parent of a command in an image, under bubblewrap, with the job's rights.
+"""`ENTER TOLD COMMAND...`: becomes the parent of a command in an image, under bubblewrap, with the job's rights.
 
 Run by an isolated interpreter with the rank's environment, in its run directory, inside whatever sandbox the rank has.
 What the job has of the machine, it has at the same paths; the image's own files are read-only. Signals go on to the
@@ -9,7 +9,7 @@ command, and its end is this process's own. It imports nothing of Shoal, and not
 the variables that were `given` to the job; and the libraries of the GPU `driver`, path by name.
 """
 
-# ruff: noqa: PTH109, PTH110, PTH112, PTH113, PTH115, PTH123, PTH208, S108, S606
+# ruff: noqa: PTH109, PTH110, PTH112, PTH113, PTH115, PTH123, PTH208, S108
 
 from __future__ import annotations
 
@@ -166,17 +166,17 @@ def follow(words: Sequence[str], command: Sequence[str]) -> int:
     for each in _PASSED_ON:
         if signal.getsignal(each) is not signal.SIG_IGN:
             signal.signal(each, lambda number, _: waiting.append(number))
-    child = os.fork()
-    if child == 0:
-        for each in (*_PASSED_ON, signal.SIGPIPE, signal.SIGXFSZ):
-            if signal.getsignal(each) is not signal.SIG_IGN or each in (signal.SIGPIPE, signal.SIGXFSZ):
-                signal.signal(each, signal.SIG_DFL)
-        line = ["bwrap", "--json-status-fd", str(tells), "--args", str(given), "--", *command]
-        try:
-            os.execvpe("bwrap", line, {"PATH": _PATH})
-        except OSError as problem:
-            print(f"shoal: bwrap cannot be run: {problem.strerror}; `apt install bubblewrap`", file=sys.stderr)
-        os._exit(126)
+    line = ["bwrap", "--json-status-fd", str(tells), "--args", str(given), "--", *command]
+    own = [
+        *(each for each in _PASSED_ON if signal.getsignal(each) is not signal.SIG_IGN),
+        signal.SIGPIPE,
+        signal.SIGXFSZ,
+    ]
+    try:
+        child = os.posix_spawnp("bwrap", line, {"PATH": _PATH}, setsigdef=own)
+    except OSError as problem:
+        print(f"shoal: bwrap cannot be run: {problem.strerror}; `apt install bubblewrap`", file=sys.stderr)
+        return 126
     os.close(tells)
     os.close(given)
     return _end(child, _pid(said), waiting)
@@ -212,5 +212,8 @@ def _end(child: int, pid: int | None, waiting: list[int]) -> int:
     return code
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def run() -> None:
+    """To the end of the process, without the interpreter's own farewell, which takes milliseconds."""
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)
