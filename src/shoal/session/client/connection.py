@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import ssl
+from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
 
@@ -26,6 +28,8 @@ class Target(Protocol):
     def url(self) -> str: ...
     @property
     def token(self) -> str | None: ...
+    @property
+    def socket(self) -> Path | None: ...
 
 
 class Unreachable(ShoalError):
@@ -74,12 +78,8 @@ def upgrade(target: Target, path: str, protocol: str, params: dict[str, object] 
     split = urlsplit(target.url)
     if split.scheme not in ("http", "https") or not split.hostname:
         raise Invalid(f"{target.url!r} is no address", where="SHOAL_URL", hint="such as http://127.0.0.1:7070")
-    secure = split.scheme == "https"
     try:
-        made = socket.create_connection((split.hostname, split.port or (443 if secure else 80)), timeout=_CONNECT_S)
-        if secure:
-            made = ssl.create_default_context().wrap_socket(made, server_hostname=split.hostname)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made = _connect_here(target.socket) if target.socket is not None else _connect(split)
         made.settimeout(_ANSWER_S)
     except OSError as error:
         raise Unreachable(f"no server answers at {target.url}: {error}") from None
@@ -107,6 +107,27 @@ def upgrade(target: Target, path: str, protocol: str, params: dict[str, object] 
     except ShoalError:
         made.close()
         raise
+
+
+def _connect(split: SplitResult) -> socket.socket:
+    secure = split.scheme == "https"
+    made = socket.create_connection((split.hostname, split.port or (443 if secure else 80)), timeout=_CONNECT_S)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if not secure:
+        return made
+    context = ssl.create_default_context(cafile=os.environ.get("SHOAL_CA_FILE") or None)
+    return context.wrap_socket(made, server_hostname=split.hostname)
+
+
+def _connect_here(path: Path) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.settimeout(_CONNECT_S)
+        made.connect(str(path))
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def _read_head(made: socket.socket) -> tuple[bytes, bytes]:
