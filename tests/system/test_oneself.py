@@ -23,6 +23,8 @@ from shoal.core import Conflict, Forbidden, Invalid, Sandbox
 from shoal.engine.local.processes import marked
 from shoal.engine.sandbox import capabilities
 from shoal.sdk import Client
+from shoal.session.client.connection import upgrade
+from shoal.session.client.notebooks import output_of
 from shoal.users import Kind, Role, RunAs
 from tests.users.as_user import as_user
 
@@ -351,3 +353,29 @@ def test_who_is_removed_keeps_what_runs_over_a_crash_and_starts_nothing(machine:
         client.users.add(ALICE, tenant="red", run_as=RunAs.SELF)
         (machine.run_dir(runs) / "go").touch()
     assert machine.said(ALICE, runs) == [str(pwd.getpwnam(ALICE).pw_uid)]
+
+
+def test_only_its_user_enters_a_job(machine: Machine) -> None:
+    job = machine.submit(ALICE, "exec sleep 300", "kept")
+    with machine.admin() as client:
+        until(lambda: client.job(job).state is JobState.RUNNING)
+
+    def enter(client: Client) -> tuple[int, str]:
+        session = client.session.execute(job, ["sh", "-c", "id -un; id -G | wc -w; pwd"]).id
+        path = f"/v1/jobs/{job}/sessions/{session}/attach"
+        code, said = output_of(lambda: upgrade(client.locate(), path, "shoal-session", {"wait_s": 20}))
+        return code, said.decode()
+
+    code, said = machine.call(ALICE, enter)
+    assert code == 0, said
+    assert said.splitlines()[0] == ALICE, said
+    assert said.splitlines()[2] == str(machine.run_dir(job))
+    ways: list[Callable[[Client], object]] = [
+        lambda client: client.session.execute(job, ["true"]),
+        lambda client: upgrade(client.locate(), f"/v1/jobs/{job}/sessions/main/attach", "shoal-session"),
+        lambda client: upgrade(client.locate(), f"/v1/jobs/{job}/ports/22", "shoal-forward"),
+    ]
+    for way in ways:
+        with pytest.raises(Forbidden, match=ALICE):
+            machine.call(BOB, way)
+    machine.call(ALICE, lambda client: client.cancel(job))

@@ -62,7 +62,8 @@ def _become(supervisor: Any, request: dict[str, Any], failed: int) -> NoReturn:
     spec["env"] = {**spec["env"], **request["env"]}
     if spec["sandbox"]:
         joined = [int(supervisor.facts["pid"]), int(supervisor.facts["start"])]
-        spec["sandbox"] = {"wrapper": [], "uid": spec["sandbox"]["uid"], "join": joined}
+        rights = {name: spec["sandbox"][name] for name in ("uid", "gid", "groups", "umask", "directory")}
+        spec["sandbox"] = {**rights, "wrapper": [], "join": joined}
     supervisor.spec = spec
     try:
         null = os.open("/dev/null", os.O_WRONLY)
