@@ -77,7 +77,7 @@ def relayed(connect: object, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
     return code, told[pipes[1][0]], told[pipes[2][0]]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     home = Home(tmp_path_factory.mktemp("home") / "home")
     start_detached(["--home", str(home.path), "--port", "0", "--slots", "4"], home)

@@ -21,8 +21,9 @@ class Keyboard:
     def __init__(self, home: Path, *words: str, rows: int = 30, columns: int = 100) -> None:
         self._main, side = pty.openpty()
         self.resize(rows, columns)
+        line = [sys.executable, "-m", "shoal.cli", words[0], "--home", str(home), *words[1:]]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "shoal.cli", *words, "--home", str(home)], stdin=side, stdout=side, stderr=side,
+            line, stdin=side, stdout=side, stderr=side,
             start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
             env={**os.environ, "TERM": "xterm", "PS1": "$ ", "NO_COLOR": "1"},
         )  # fmt: skip

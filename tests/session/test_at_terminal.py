@@ -40,7 +40,7 @@ def test_a_terminal_outlives_its_person_and_its_server(server: Running, opened: 
     one.until(rb"sleep 1000\r\n")
     one.type(b"\x03")
     one.type(b"echo code=$?; KEPT=kept\r")
-    one.until(rb"\ncode=130")
+    one.until(rb"code=130\r")
     one.type(b"\r~d")
     one.until(rb"detached")
     assert one.code() == 0
@@ -49,7 +49,7 @@ def test_a_terminal_outlives_its_person_and_its_server(server: Running, opened: 
     two = opened.enter_context(closing(Keyboard(server.home.path, "attach", job)))
     two.until(rb"code=130")  # what was written before
     two.type(b"echo still-$KEPT\r")
-    two.until(rb"\nstill-kept")
+    two.until(rb"still-kept\r")
 
     known = read_server(server.home)
     assert known is not None
@@ -60,7 +60,7 @@ def test_a_terminal_outlives_its_person_and_its_server(server: Running, opened: 
     eventually(lambda: not known.alive())
     start_detached(["--home", str(server.home.path), "--port", port, "--slots", "4"], server.home)
     two.until(rb"connected again")
-    two.until(rb"\nwhile-away")
+    two.until(rb"while-away[\s$]+while-away")
     assert b"missed" not in two.seen
     two.type(b"exit 9\r")
     assert two.code() == 9

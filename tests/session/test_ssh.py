@@ -29,13 +29,8 @@ def _missing() -> str:
 pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
 
 
-@pytest.mark.parametrize(
-    "level",
-    [
-        Sandbox.NONE, pytest.param(Sandbox.USER, marks=pytest.mark.slow),
-        pytest.param(Sandbox.BUBBLEWRAP, marks=pytest.mark.slow),
-    ],
-)  # fmt: skip
+@pytest.mark.slow
+@pytest.mark.parametrize("level", [Sandbox.NONE, Sandbox.USER, Sandbox.BUBBLEWRAP])
 def test_ssh_scp_and_rsync_reach_a_job(server: Running, tmp_path: Path, level: Sandbox) -> None:
     if level is not Sandbox.NONE:
         if missing := [

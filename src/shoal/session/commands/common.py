@@ -80,7 +80,8 @@ def finish(
         piece = client.log_piece(job_id, rank=rank, offset=offset)
         if not piece.data:
             break
-        sys.stdout.buffer.write(piece.data)
+        # This terminal is no longer raw: it begins lines at the left by itself.
+        sys.stdout.buffer.write(piece.data.replace(b"\r\n", b"\n") if sys.stdout.isatty() else piece.data)
         offset = piece.offset + len(piece.data)
     sys.stdout.buffer.flush()
     ranks = job.attempts[-1].ranks if job.attempts else []
