@@ -91,8 +91,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     running.down()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
+    """Not for longer than its module: while the driver is there, this thread has a running event loop."""
     if not CHROMIUM.exists():
         pytest.skip("there is no chromium: `.ci/chromium` gets it")
     with playwright.sync_playwright() as driver:
