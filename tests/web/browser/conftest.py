@@ -91,10 +91,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     running.down()
 
 
-@pytest.fixture(
-    scope="module"
-)  # no longer: until it ends an event loop runs in this thread, beside those of async tests
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
+    """Not for longer than its module: while the driver is there, this thread has a running event loop."""
     if not CHROMIUM.exists():
         pytest.skip("there is no chromium: `.ci/chromium` gets it")
     with playwright.sync_playwright() as driver:

@@ -48,6 +48,11 @@ def arrive(window: Window, server: Running, person: str) -> None:
     window.page.get_by_text(person).first.click()
 
 
+def sign_out(window: Window) -> None:
+    window.page.get_by_role("button", name="Sign out").click()
+    window.page.get_by_role("link", name="Sign in with your organisation").wait_for()
+
+
 def test_people_sign_in_at_their_organisation(organisation: Running, window: Window) -> None:
     page = window.page
     window.expected += ["ERR_NAME_NOT_RESOLVED", "404"]  # the provider's own page wants files of the Internet
@@ -57,10 +62,10 @@ def test_people_sign_in_at_their_organisation(organisation: Running, window: Win
     assert fetched(window, "/v1/web/session")[1]["role"] == "admin"
     (cookie,) = cookies_of(window)
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
-    page.get_by_role("button", name="Sign out").click()
+    sign_out(window)
     arrive(window, organisation, "bob")
     window.sees("viewer of default")
-    page.get_by_role("button", name="Sign out").click()
+    sign_out(window)
     arrive(window, organisation, "eve")
     window.sees("no group of eve@example.org has a right here")
     assert cookies_of(window) == []
