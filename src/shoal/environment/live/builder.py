@@ -153,7 +153,7 @@ def _gang(job: LiveJob, order: Order, name: str, files: Path | None) -> Gang:
     order.place.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return Gang(
         name=name,
-        argv=(sys.executable, "-m", "shoal.environment.build", order.place.kind, json.dumps(order.told)),
+        argv=(sys.executable, "-m", "shoal.environment.making", order.place.kind, json.dumps(order.told)),
         ranks=(RankSpec(rank=0, node=job.attempt.placement[0].node),),
         run_dir=order.place.folder,
         env=order.env,
