@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pwd
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -379,3 +381,36 @@ def test_only_its_user_enters_a_job(machine: Machine) -> None:
         with pytest.raises(Forbidden, match=ALICE):
             machine.call(BOB, way)
     machine.call(ALICE, lambda client: client.cancel(job))
+
+
+def test_an_environment_of_the_tenant_is_for_each_of_its_users(machine: Machine) -> None:
+    def submit(client: Client) -> str:
+        bundle = client.upload(_archive({"pyproject.toml": PROJECT, "uv.lock": LOCK})).bundle
+        words = ["python", "-c", "import os, sys; print(os.getuid(), sys.prefix)"]
+        return client.submit({"name": "job", "command": words, "environment": {"uv": "uv.lock"}, "bundle": bundle}).id
+
+    alice, bob = (machine.said(user, machine.call(user, submit))[0].split() for user in (ALICE, BOB))
+    assert [alice[0], bob[0]] == [str(pwd.getpwnam(user).pw_uid) for user in (ALICE, BOB)]
+    assert alice[1] == bob[1]
+
+
+PROJECT = '[project]\nname = "demo"\nversion = "0"\nrequires-python = ">=3.11"\n'
+LOCK = """version = 1
+revision = 1
+requires-python = ">=3.11"
+
+[[package]]
+name = "demo"
+version = "0"
+source = { virtual = "." }
+"""
+
+
+def _archive(files: dict[str, str]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return packed.getvalue()

@@ -252,14 +252,17 @@ def _told(path: str, problem: OSError) -> str:
 
 
 def grant(folder: int, uid: int, gid: int) -> None:
-    """Give an open directory, and what is in it, to a user alone, and to a group. Left as they are: devices, and files
-    of others that have a second name, which may be a file that was never meant. Raises OSError."""
-    if os.fstat(folder).st_uid != uid:  # it is given last: what was cut short begins again
-        for inside, name, found in walk(folder):
-            if found is not None and found.st_uid != uid:
+    """Give an open directory, and what is in it, to a user alone, and to a group. A way through it that its user has
+    opened to others stays open. Left as they are: devices, and files of others that have a second name, which may be a
+    file that was never meant. Raises OSError."""
+    found = os.fstat(folder)
+    through = found.st_mode & 0o011 if found.st_uid == uid else 0
+    if found.st_uid != uid:  # it is given last: what was cut short begins again
+        for inside, name, held in walk(folder):
+            if held is not None and held.st_uid != uid:
                 _give(inside, name, uid, gid)
         os.fchown(folder, uid, gid)
-    os.fchmod(folder, 0o700)
+    os.fchmod(folder, 0o700 | through)
 
 
 def _give(folder: int, name: str, uid: int, gid: int) -> None:

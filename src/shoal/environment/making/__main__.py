@@ -1,7 +1,7 @@
-"""`python -m shoal.environment.making KIND JSON`, in the tenant's folder: makes an environment, and says how large it is.
+"""`python -m shoal.environment.making KIND JSON`, in the tenant's folder: makes an environment, and tells its size.
 
-What it prints last is one JSON object, `{"key": ..., "bytes": ..., "files": ...}`. It leaves with 1 where what was asked for cannot
-be made, and with 75 where another try may help.
+What it prints last is one JSON object, `{"key": ..., "bytes": ..., "files": ...}`. It leaves with 1 where what was
+asked for cannot be made, and with 75 where another try may help.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _KINDS: Mapping[str, Callable[[Path, Mapping[str, Any]], Mapping[str, Any]]] = {
 
 
 def main(kind: str, told: str) -> int:
-    os.umask(0o077)
+    os.umask(0o022)  # people of the tenant whose jobs run as themselves read it; its place keeps others out
+    Path.cwd().chmod(0o711)
     try:
         made = _KINDS[kind](Path.cwd(), json.loads(told))
     except Failed as problem:

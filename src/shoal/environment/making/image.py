@@ -83,16 +83,14 @@ def _unpack(scratch: Path, asked: Mapping[str, Any], key: str, env: Mapping[str,
          f"oci:{layout}:image"], env)  # fmt: skip
     env_of_image = _looked_over(layout, asked["most_bytes"], asked["most_files"])
     print("unpacks the image", flush=True)
-    os.umask(0o022)
     run(["umoci", "raw", "unpack", "--rootless", "--image", f"{layout}:image", str(made / "rootfs")], env)
-    os.umask(0o077)
     _complete(made / "rootfs", asked["home"].strip("/"))
     (made / "env").write_text("\0".join(env_of_image))
 
 
 def _looked_over(layout: Path, most_bytes: int, most_files: int) -> list[str]:
-    """The variables that the image's programs are given. Raises Failed where it would unpack to too much: its layers are read once,
-    and nothing of them is written."""
+    """The variables that the image's programs are given. Raises Failed where it would unpack to too much: its layers
+    are read once, and nothing of them is written."""
     try:
         manifest = _blob(layout, json.loads((layout / "index.json").read_bytes())["manifests"][0]["digest"])
         config = _blob(layout, manifest["config"]["digest"]).get("config") or {}
@@ -138,7 +136,7 @@ def _blob(layout: Path, digest: str) -> dict[str, Any]:
 def _complete(root: Path, home: str) -> None:
     """Places for what a running system has: real ones, for the image may have a link there that leads anywhere. And one
     for the server's home, below which the job's own files are shown, if that can be."""
-    os.chmod(root, 0o755)  # noqa: PTH101
+    os.chmod(root, 0o755)  # noqa: PTH101, S103
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         for name in _PLACES:
