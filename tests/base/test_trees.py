@@ -123,6 +123,19 @@ def test_a_tree_is_given_but_no_file_with_a_name_elsewhere(tmp_path: Path) -> No
     assert (tmp_path / "tree").stat().st_uid == 12345
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
+def test_a_way_through_is_kept_where_its_own_user_opened_it(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir(mode=0o711)
+    modes = []
+    for opened_by_user in (False, True):
+        if opened_by_user:
+            (tmp_path / "tree").chmod(0o777)
+        with opened(tmp_path / "tree") as root:
+            trees.grant(root, 12345, 12346)
+        modes.append((tmp_path / "tree").stat().st_mode & 0o777)
+    assert modes == [0o700, 0o711]
+
+
 def test_what_has_no_name_counts_while_it_is_open(tmp_path: Path) -> None:
     with (tmp_path / "file").open("wb") as file, (tmp_path / "named").open("wb") as named:
         for one in (file, named):

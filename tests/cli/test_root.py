@@ -27,7 +27,7 @@ def test_help_has_a_line_a_command_in_groups_that_begin_with_the_first_steps() -
     panels = re.findall(r"^(?! |Usage|Many|Options|Exit|`|\d)(.+)$", shown, re.MULTILINE)
     assert panels == list(PANELS)
     first = shown.split("Start here\n")[1].split("\n\n")[0]
-    assert [line.split()[0] for line in first.splitlines()] == ["up", "run", "jobs", "explain", "logs", "deploy"]
+    assert [line.split()[0] for line in first.splitlines()] == ["up", "run", "jobs", "explain", "logs", "deploy", "web"]
     group = typer.main.get_command(app)
     context = group.make_context("shoal", ["--help"], resilient_parsing=True)
     for name in group.list_commands(context):  # type: ignore[attr-defined]

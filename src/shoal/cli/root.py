@@ -15,13 +15,11 @@ from shoal.base.console.panels import PANELS, SERVER
 from shoal.core import Invalid
 
 MEANT: Mapping[str, str] = {
-    "attach": "'logs -f'",
     "completion": "'--install-completion'",
     "config": "'settings'",
     "cp": "'download'",
     "delete": "'cancel' (a job) or 'undeploy' (a service)",
     "describe": "'show'",
-    "exec": "'run'",
     "fetch": "'download'",
     "get": "'jobs', 'services' or 'download'",
     "help": "'--help'",

@@ -7,14 +7,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
-from shoal.contract.manifest.quantities import read_duration, read_size, write_duration, write_size
+from shoal.contract.manifest.quantities import read_size, write_size
+from shoal.contract.manifest.values import Period
 from shoal.extension import Section
 
 Bytes = Annotated[int, BeforeValidator(read_size), PlainSerializer(write_size, return_type=str, when_used="json")]
-
-Period = Annotated[
-    float, BeforeValidator(read_duration), PlainSerializer(write_duration, return_type=str, when_used="json")
-]
 
 
 def _absolute(path: str) -> str:

@@ -6,14 +6,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from shoal.contract.manifest.quantities import read_duration, write_duration
+from shoal.contract.manifest.values import Period
 from shoal.extension import Section
 from shoal.web.rights import Right, read_rights, write_rights
-
-Period = Annotated[
-    float, BeforeValidator(read_duration), PlainSerializer(write_duration, return_type=str, when_used="json")
-]
-
 
 Rights = Annotated[
     tuple[Right, ...], BeforeValidator(read_rights), PlainSerializer(write_rights, return_type=str, when_used="json")

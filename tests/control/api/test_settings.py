@@ -10,8 +10,10 @@ import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from shoal.admission.types import Spread
 from shoal.base.files import write_whole
@@ -136,7 +138,12 @@ def test_a_described_value_is_what_a_settings_file_takes(tmp_path: Path) -> None
     settings = load_settings({"home": tmp_path}, sets=sets, environ={})
     rows = {row.name: row.value for row in describe(settings) if row.name != "home" and row.value not in (None, {}, [])}
     assert [rows["keep.jobs"], rows["jobs.max_log"], rows["keep.runs_size"]] == ["36h", "3MiB", "1GiB"]
-    again = load_settings({"home": tmp_path}, sets=[f"{name}={value}" for name, value in rows.items()], environ={})
+    file: dict[str, Any] = {}
+    for name, value in rows.items():
+        *above, last = name.split(".")
+        (file.setdefault(above[0], {}) if above else file)[last] = value
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(file))
+    again = load_settings({"home": tmp_path}, environ={})
     assert again.values.model_dump() == settings.values.model_dump()
 
 

@@ -6,14 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from shoal.contract.manifest.quantities import read_duration, read_size, write_duration, write_size
-from shoal.contract.manifest.values import Memory
+from shoal.contract.manifest.quantities import read_size, write_size
+from shoal.contract.manifest.values import Memory, Period
 from shoal.extension import Section
 
 Bytes = Annotated[int, BeforeValidator(read_size), PlainSerializer(write_size, return_type=str, when_used="json")]
-Period = Annotated[
-    float, BeforeValidator(read_duration), PlainSerializer(write_duration, return_type=str, when_used="json")
-]
 
 
 class CacheSection(Section):

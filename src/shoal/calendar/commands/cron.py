@@ -40,7 +40,7 @@ def add(
         Path, typer.Option("--file", "-f", metavar="FILE", help="The job's manifest; - reads stdin.", allow_dash=True)
     ],
     zone: Annotated[
-        str | None, typer.Option(help="Whose wall clock: Europe/Berlin. [the setting calendar.zone]")
+        str | None, typer.Option(help="Whose wall clock, such as Europe/Berlin; left out: the setting calendar.zone.")
     ] = None,
     overlap: Annotated[
         Overlap,

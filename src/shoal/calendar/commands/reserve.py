@@ -32,7 +32,7 @@ def reserve(
     end: UntilOption,
     tenant: Annotated[str, typer.Option("--tenant", "-t", help="For whom.")],
     accelerators: Annotated[
-        str | None, typer.Option(metavar="[TYPE:]N", help="How many devices: 2, or a100:2. [nodes whole]")
+        str | None, typer.Option(metavar="[TYPE:]N", help="How many devices: 2, or a100:2; left out: whole nodes.")
     ] = None,
     nodes: NodesOption = "",
     repeat: RepeatOption = Repeat.NEVER,

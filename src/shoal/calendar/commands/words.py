@@ -21,7 +21,7 @@ NodesOption = Annotated[str, typer.Option(metavar="NODE,...", help="On these nod
 RepeatOption = Annotated[Repeat, typer.Option(help="At the same time of the wall clock.")]
 LastOption = Annotated[str | None, typer.Option(metavar="TIME", help="It begins no more after that.")]
 ZoneOption = Annotated[
-    str | None, typer.Option(help="Whose wall clock: Europe/Berlin. [the setting calendar.zone]")
+    str | None, typer.Option(help="Whose wall clock, such as Europe/Berlin; left out: the setting calendar.zone.")
 ]  # fmt: skip
 
 

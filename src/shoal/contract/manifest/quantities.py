@@ -80,7 +80,7 @@ def read_size(value: Any) -> int:
 
 def write_duration(seconds: float) -> str:
     """What `read_duration` reads as these seconds, in the largest unit that leaves a whole number."""
-    unit = next((unit for unit in ("d", "h", "m") if seconds % _SECONDS[unit] == 0), "s")
+    unit = next((unit for unit in ("d", "h", "m") if seconds and seconds % _SECONDS[unit] == 0), "s")
     return f"{seconds / _SECONDS[unit]:.12g}{unit}"
 
 

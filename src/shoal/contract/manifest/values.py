@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints, WithJsonSchema
 
 from shoal.contract.manifest import places, quantities
 
@@ -30,6 +30,10 @@ Duration = Annotated[
 DurationOrZero = Annotated[
     float, BeforeValidator(quantities.read_duration_or_zero), json_of(["string", "number"], quantities.DURATION_HINT)
 ]
+_WRITTEN = PlainSerializer(quantities.write_duration, return_type=str, when_used="json")
+Period = Annotated[Duration, _WRITTEN]
+"""A duration of the settings, which is shown as people write it."""
+PeriodOrZero = Annotated[DurationOrZero, _WRITTEN]
 Memory = Annotated[int, BeforeValidator(quantities.read_memory), json_of(["string", "integer"], quantities.SIZE_HINT)]
 RelativePath = Annotated[Text, BeforeValidator(places.read_relative), StringConstraints(max_length=1024)]
 Location = Annotated[Text, BeforeValidator(places.read_location), StringConstraints(max_length=4096)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from shoal.base import extras
-from shoal.contract.manifest.values import Duration
+from shoal.contract.manifest.values import Duration, Period
 from shoal.core import Invalid
 from shoal.extension import Section
 from shoal.notify.records import OF_JOBS, Topic
@@ -33,12 +33,12 @@ class NotifySection(Section):
     smtp_password_file: str = Field("", description="a file with the password")
     authorities_file: str = Field("", description="certificates that receivers' are checked by [the system's]")
     sender: str = Field("shoal@localhost", description="whom mail is from")
-    timeout: Duration = Field(10.0, le=60, description="a receiver that takes longer is tried again later")
-    retry: Duration = Field(
+    timeout: Period = Field(10.0, le=60, description="a receiver that takes longer is tried again later")
+    retry: Period = Field(
         2.0, le=600, description="so long after its first failure it is tried again, then twice as long each time"
     )
     attempts: int = Field(15, ge=1, le=100, description="a delivery is tried so often, then given up")
-    keep: Duration = Field(7 * 86_400.0, description="deliveries that are over are listed for so long")
+    keep: Period = Field(7 * 86_400.0, description="deliveries that are over are listed for so long")
 
     def door(self) -> Door | None:
         """Raises Invalid for settings that contradict each other, or give a password away."""

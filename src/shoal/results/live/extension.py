@@ -17,7 +17,6 @@ from shoal.contract.records import NewEvent
 from shoal.core import Capability
 from shoal.engine import Gang
 from shoal.extension import Extension, LiveJob, Section, Server
-from shoal.results.live.mlflow import find_runs
 from shoal.results.tracking import Servers, mlflow_page, variables, wandb_page
 
 log = structlog.get_logger("shoal.results")
@@ -119,6 +118,8 @@ class Results(Extension):
         if (page := wandb_page(self._servers, job=job, project=project)) is not None:
             found.append(page)
         if self._servers.mlflow:
+            from shoal.results.live.mlflow import find_runs
+
             runs, trouble = find_runs(self._servers.mlflow, project, job)
             if trouble:
                 log.warning("MLflow was not asked for a job's runs", job=job, trouble=trouble)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shoal.contract.manifest.values import Duration, DurationOrZero
+from shoal.contract.manifest.values import Duration, Period, PeriodOrZero
 from shoal.extension import Section
 
 
@@ -12,11 +12,11 @@ class SessionSection(Section):
     """Terminals and commands in running jobs."""
 
     enabled: bool = True
-    idle: DurationOrZero = Field(
+    idle: PeriodOrZero = Field(
         8 * 3600.0, description="a session ends when nothing was typed or written in it for so long; 0: never"
     )
-    time: DurationOrZero = Field(0.0, description="a session ends after so long; 0: with its job")
-    linger: Duration = Field(
+    time: PeriodOrZero = Field(0.0, description="a session ends after so long; 0: with its job")
+    linger: Period = Field(
         300.0, description="a command of `shoal exec` goes on for so long when its client has gone without a word"
     )
     open: int = Field(256, gt=0, le=100_000, description="connections of one tenant to its jobs at once")
