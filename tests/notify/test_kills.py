@@ -36,9 +36,10 @@ def home(tmp_path: Path) -> Iterator[Home]:
     kill_until_none(lambda: [each.process for each in marked(home.path)], timeout_s=20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kills", "jobs"),
-    [pytest.param(3, 4, id="few"), pytest.param(20, 6, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
+    [pytest.param(3, 4, id="few"), pytest.param(20, 6, id="many", marks=pytest.mark.timeout(900))],
 )
 def test_no_news_are_lost_or_doubled_by_kills(home: Home, tmp_path: Path, kills: int, jobs: int) -> None:
     chance = random.Random(kills)

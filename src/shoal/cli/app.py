@@ -140,6 +140,7 @@ class Commands(TyperGroup):
         return found is not None
 
 
+@functools.cache
 def _command_of(found: Found) -> Any:
     """The command that a component declares. Raises Invalid where it cannot be loaded or its module does not add it."""
     from shoal.core import Invalid
