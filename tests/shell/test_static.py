@@ -77,14 +77,14 @@ def test_programs_on_the_path_are_those_behind_them(world: World) -> None:
         log.unlink(missing_ok=True)
         world.fill()
         assert world.plain(script, **environ) == expected
-        for _ in range(40):
+        for _ in range(20):
             if log.exists() and log.read_text().count('"where": "store"') >= 4:
                 return True
             time.sleep(0.05)
         return False
 
     assert any(
-        all_away() for _ in range(3)
+        all_away() for _ in range(12)
     )  # a plan learns from the first; the halves of a pipeline may miss each other
     world.fill()
     lost = {**environ, "SHOAL_SHELL_TABLE": "/nowhere"}
