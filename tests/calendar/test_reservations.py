@@ -38,6 +38,7 @@ async def plan(world: Planned, name: str = "course", begin: float = HOUR, end: f
 
 async def submit(world: Planned, tenant: str, devices: int, hours: float | None, name: str = "job", **more: Any) -> str:
     assert world.plane is not None
+    await asyncio.sleep(0.01)  # who came first goes first
     limit = {} if hours is None else {"max_runtime": hours * HOUR}
     asked = manifest(name, resources={"accelerators": devices}, **limit, **more)
     record, _ = await world.plane.submit(asked, tenant=tenant, actor=f"tenant:{tenant}")

@@ -13,7 +13,7 @@ from shoal.core import Forbidden, NotFound
 from shoal.extension.describe import fails, shows
 from shoal.extension.web import NEWEST, FromApi, TenantQuery, Who, answer, extension_of, filter_of
 from shoal.web import site
-from shoal.web.models import ChangesView, LinkView, SessionView, SignIn
+from shoal.web.models import ChangesView, LinkView, SignedInView, SignIn
 from shoal.web.oidc_api import add_oidc
 from shoal.web.parts import Parts
 from shoal.web.requests import HOSTS_HINT, is_own_host, is_own_page, is_secure
@@ -65,7 +65,7 @@ def _add_files(router: APIRouter) -> None:
 def _add_sessions(router: APIRouter) -> None:
     @router.post(
         "/v1/web/session", summary="Sign in to the web page", response_class=Response,
-        responses={**shows(SessionView), **fails(403, 422, 503)}, openapi_extra={"security": []},
+        responses={**shows(SignedInView), **fails(403, 422, 503)}, openapi_extra={"security": []},
     )  # fmt: skip
     async def sign_in(request: Request, page: OfPage, body: SignIn) -> Response:
         """With a token, or with the code of a one-time link. The answer sets a cookie, which stands for the token in
@@ -86,7 +86,7 @@ def _add_sessions(router: APIRouter) -> None:
 
     @router.get(
         "/v1/web/session", summary="Who is signed in to the web page", response_class=Response,
-        responses={**shows(SessionView), **fails(403, 503)}, openapi_extra={"security": []},
+        responses={**shows(SignedInView), **fails(403, 503)}, openapi_extra={"security": []},
     )  # fmt: skip
     async def session(request: Request, page: OfPage) -> Response:
         """Answers also where nobody is."""

@@ -14,7 +14,7 @@ class SignIn(Given):
     code: str | None = Field(None, min_length=1, max_length=512)
 
 
-class SessionView(View):
+class SignedInView(View):
     """Who is signed in. `role` is admin, member or viewer; an admin has no tenant. `oidc`: whether the page can send a
     reader to `/v1/web/oidc/start`, to sign in at the identity provider."""
 

@@ -9,7 +9,7 @@ from fastapi import Depends, Request, Response
 from shoal.contract.principal import ADMIN, Principal, TokenRole
 from shoal.core import Unavailable
 from shoal.extension.web import extension_of
-from shoal.web.models import SessionView
+from shoal.web.models import SignedInView
 from shoal.web.parts import Parts
 from shoal.web.sessions import Identity, Session, Voucher
 
@@ -39,11 +39,11 @@ def set_cookie(response: Response, page: Parts, secret: str, *, secure: bool) ->
     response.set_cookie(page.cookie, secret, age, path="/", secure=secure, httponly=True, samesite="strict")
 
 
-def view(page: Parts, found: Session | None) -> SessionView:
+def view(page: Parts, found: Session | None) -> SignedInView:
     offered = page.oidc is not None
     if found is None:
-        return SessionView(signed_in=False, oidc=offered)
-    return SessionView(
+        return SignedInView(signed_in=False, oidc=offered)
+    return SignedInView(
         signed_in=True, tenant=found.tenant, role=role_of(found.principal), name=found.name,
         expires_at=found.expires_at, oidc=offered,
     )  # fmt: skip

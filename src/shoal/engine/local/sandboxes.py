@@ -66,7 +66,7 @@ class Sandboxes:
         made = sandbox.plan(
             gang.sandbox, self._rights(gang), self._home, keep, network=gang.network, mounts=gang.mounts
         )
-        if self._own_tmp(gang, made, [self._home, *keep]):
+        if self._own_tmp(gang, made, [self._home, *keep, *sandbox.runtime_folders()]):
             made["shown"].append((f"{run_dir}/{TEMPORARY}", str(_TMP), False))
         return {**made, "temporary": _temporary(gang), "directory": str(gang.directory or run_dir)}
 

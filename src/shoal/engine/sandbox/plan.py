@@ -54,7 +54,7 @@ def plan(
     mounts: Sequence[Mount] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """In types that `marshal` takes. `keep` are the directories that the rank has of the home."""
-    runtime = [path for path in _runtime() if path.is_dir()]
+    runtime = [path for path in runtime_folders() if path.is_dir()]
     private = sorted({str(folder) for path in (home, *runtime) if (folder := _private(path)) is not None})
     shown = [str(path) for path in runtime if any(path.is_relative_to(folder) for folder in private)]
     if rights.own is not None and any(map(rights.own.is_relative_to, private)):
@@ -104,7 +104,7 @@ def wrapper(
             line += ["--ro-bind", str(path), str(path)]
     for path in sorted(Path("/dev").glob(_DEVICES)):
         line += ["--dev-bind", str(path), str(path)]
-    for path in _runtime():
+    for path in runtime_folders():
         line += [*_way(path), "--ro-bind-try", str(path), str(path)]
     if rights.own is not None and rights.shown is not HomeShown.NO:
         bind = "--bind" if rights.shown is HomeShown.WRITE else "--ro-bind"
@@ -130,7 +130,7 @@ def _way(path: Path) -> list[str]:
     return [word for folder in reversed(path.parents[:-1]) for word in ("--perms", "0755", "--dir", str(folder))]
 
 
-def _runtime() -> list[Path]:
+def runtime_folders() -> list[Path]:
     """Where the interpreter, its packages and this one are."""
     package = Path(shoal.__file__).parent
     return sorted({Path(sys.base_prefix).resolve(), Path(sys.prefix), Path(sys.prefix).resolve(), package})
