@@ -113,11 +113,11 @@ class World:
         shell: str = "bash", any_order: bool = False, **environ: str,
     ) -> list[dict[str, object]]:  # fmt: skip
         """Run it with both shells from the same start and compare all that is left; returns what was logged. `away`:
-        at most so many commands ran on the site, and one at least, in one of two runs: a plan learns from the first.
+        at most so many commands ran on the site, and one at least, in one of six runs: a plan learns what each costs, on a machine that may be busy.
         `any_order`: several commands of a pipeline complain at once."""
         self.fill(files)
         expected = self.plain(script, data, shell, **environ)
-        for _ in range(2):
+        for _ in range(6):
             self.fill(files)
             (self.home / "shell" / "runs" / "test.jsonl").unlink(missing_ok=True)
             found = self.shoal(script, data, shell, **environ)
