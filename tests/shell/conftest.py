@@ -113,8 +113,8 @@ class World:
         shell: str = "bash", any_order: bool = False, **environ: str,
     ) -> list[dict[str, object]]:  # fmt: skip
         """Run it with both shells from the same start and compare all that is left; returns what was logged. `away`:
-        at most so many commands ran on the site, and one at least, in one of six runs: a plan learns what each costs, on a machine that may be busy.
-        `any_order`: several commands of a pipeline complain at once."""
+        at most so many commands ran on the site, and one at least, in one of six runs: a plan learns what each costs,
+        on a machine that may be busy. `any_order`: several commands of a pipeline complain at once."""
         self.fill(files)
         expected = self.plain(script, data, shell, **environ)
         for _ in range(6):
