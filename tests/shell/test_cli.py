@@ -41,19 +41,22 @@ def test_from_a_site_to_an_explanation(own_world: World) -> None:
     script = own_world.work / "report.sh"
     script.write_text(f'grep alpha {mount}/a.txt | sort | tail -"$1"; exit 7\n')
     out = subprocess.run(["bash", script, "2"], capture_output=True, text=True, check=False).stdout
-    done = subprocess.run(
-        [SHOAL, "shell", "run", "--home", own_world.home, script, "2"], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (7, out)
-    explained = json.loads(shoal(own_world, "explain", "--json"))
-    ran = {one["command"].split()[0]: one["where"] for one in explained["commands"]}
-    ran.setdefault("tail", "store")  # on a busy machine the last of a pipeline may miss the others, and runs here
-    assert ran == dict.fromkeys(("grep", "sort", "tail"), "store")
+
+    def explained() -> dict[str, str]:
+        done = subprocess.run(
+            [SHOAL, "shell", "run", "--home", own_world.home, script, "2"], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout) == (7, out)
+        told = json.loads(shoal(own_world, "explain", "--json"))
+        return {one["command"].split()[0]: one["where"] for one in told["commands"]}
+
+    whole = dict.fromkeys(("grep", "sort", "tail"), "store")
+    assert any(explained() == whole for _ in range(6))  # on a busy machine the parts of a pipeline may miss each other
     shown = shoal(own_world, "explain")
     assert "its data, about" in shown
     assert "MOVED" in shown
     assert "site store" in shoal(own_world, "doctor")
-    assert json.loads(shoal(own_world, "status", "--json"))["away"] >= 2
+    assert json.loads(shoal(own_world, "status", "--json"))["away"] >= 3
     assert "is forgotten" in shoal(own_world, "site", "remove", "store")
     assert "there is no site 'store'" in shoal(own_world, "site", "remove", "store", code=3)
     assert "has ended" in shoal(own_world, "stop")
