@@ -1,4 +1,4 @@
-"""What an environment that is there adds to a job: from its submission to its end, against the same job without one.
+"""Time that a prepared environment adds to a job, from submission to end, against the same job without one.
 
 A real server; the first job of each kind makes its environment and is not counted. Then jobs whose command does nothing
 take turns, so that what else the machine does meets all alike. The lock file is that of a project without packages, and

@@ -1,4 +1,4 @@
-"""What being in a job costs, beside ssh to this machine: a session's start, a key press, a forwarded port.
+"""The cost of interactive sessions, compared with ssh to this machine: start, key press, forwarded port.
 
 An `sshd` of this script's own listens on a free port of the loopback, with a key made for it, and lets this user in.
 Each measure takes turns with its counterpart, so that what slows the machine down slows both. Idle sessions are counted
@@ -172,7 +172,7 @@ def memory_kib(pid: int) -> int:
 
 
 def idle_kib(one: Server, job: str, count: int) -> float:
-    """What the server's memory grows by with each of so many connections to a job that say nothing."""
+    """Growth of the server's memory for each idle session, in KiB."""
     client = one.client()
     port = int(client.log_piece(job).data)
     made: list[Connection] = []

@@ -172,7 +172,7 @@ def rate(one: Server, token: str, seconds: float, cpu_ms: list[float] | None = N
 
 @contextmanager
 def pages(url: str, token: str, number: int) -> Any:
-    """So many streams of an admin, who sees all, read by another process."""
+    """Opens `number` event streams as an admin and reads them in another process."""
     context = multiprocessing.get_context("spawn")
     ready, over = context.Event(), context.Event()
     process = context.Process(target=read_streams, args=(url, token, number, ready, over))
