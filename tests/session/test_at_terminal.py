@@ -36,8 +36,8 @@ def test_a_terminal_outlives_its_person_and_its_server(server: Running, opened: 
     one.resize(44, 123)
     one.type(b"while [ \"$(stty size)\" != '44 123' ]; do :; done; echo re''-sized\r")
     one.until(rb"re-sized\r")
-    one.type(b"sleep 1000\r")
-    one.until(rb"sleep 1000\r\n")
+    one.type(b"sh -c 'echo sleep''ing; exec sleep 1000'\r")  # speaks when the terminal is its own
+    one.until(rb"sleeping\r\n")
     one.type(b"\x03")
     one.type(b"echo code=$?; KEPT=kept\r")
     one.until(rb"code=130\r")
