@@ -15,6 +15,7 @@ from shoal.calendar.schedule import Missed, Overlap, Schedule
 from shoal.contract.records import JobFilter, JobRecord
 from shoal.control.extensions.loaded import Chosen
 from shoal.control.plane import ControlPlane
+from shoal.control.plane_settings import PlaneSettings
 from shoal.core import Node
 from shoal.engine import Gang
 from shoal.engine.simulated import Script, SimulatedEngine, run
@@ -43,10 +44,10 @@ class Planned(World):
         self.engine = SimulatedEngine(self.cluster)
         numbers = random.Random(self.store.epoch)
         self.plane = ControlPlane(
-            self.store, self.engine, self.folder, clock=self.clock, fault=self._maybe_crash,
+            self.store, self.engine, self.folder, PlaneSettings(collect_every_s=10.0, reconcile_every_s=60.0),
+            clock=self.clock, fault=self._maybe_crash,
             on_fatal=lambda _: self.dead.set(), new_id=lambda letter: f"{letter}-{numbers.getrandbits(40):010x}",
             extensions=[Chosen(Calendar, self.section), *(Chosen(one, one.settings()) for one in self.others)],
-            collect_every_s=10.0, reconcile_every_s=60.0,
         )  # fmt: skip
         await self.plane.open()
         return self.plane

@@ -14,12 +14,10 @@ from shoal.admission import (
     ClusterIndex,
     Explanation,
     NodeState,
-    Policy,
     Snapshot,
     TenantState,
 )
 from shoal.base.files import file_system_room, free_bytes
-from shoal.base.http import Limits as HttpLimits
 from shoal.base.loops import Loop
 from shoal.contract.events import EventKind
 from shoal.contract.gangs import RUN, gang_name
@@ -36,18 +34,18 @@ from shoal.control.attempts.staging import Staging
 from shoal.control.extensions.checks import check_deadline, check_files
 from shoal.control.extensions.decider import Decider
 from shoal.control.extensions.loaded import Chosen, Extensions, Facilities
-from shoal.control.home.bundles import BundleLimits, Bundles
+from shoal.control.home.bundles import Bundles
 from shoal.control.home.garbage import GarbageCollector
 from shoal.control.home.locations import require_outside
-from shoal.control.home.retention import Retention
 from shoal.control.home.vault import Secrets, Vault
 from shoal.control.jobs import arrays, transitions
 from shoal.control.jobs.cache import JobCache, Live, affinity_of
 from shoal.control.jobs.explaining import Explainer, Obstacles, where_it_is
 from shoal.control.jobs.memory_use import LOADED, MemoryUse, with_default
 from shoal.control.jobs.repository import JobRepository
-from shoal.control.limits import JobLimits, complete, rank_limits
+from shoal.control.limits import complete, rank_limits
 from shoal.control.nodes import NodeWatch
+from shoal.control.plane_settings import PlaneSettings
 from shoal.control.sandboxes import require_apart, sandboxed
 from shoal.control.tenants import Tenants
 from shoal.core import (
@@ -80,85 +78,73 @@ class ControlPlane:
     (the lease was lost); the server then exits, and running work goes on without it."""
 
     def __init__(
-        self, store: Store, engine: Engine, home: Path, *,
+        self, store: Store, engine: Engine, home: Path, settings: PlaneSettings | None = None, *,
         clock: Clock | None = None,
-        policy: Policy | None = None,
         extensions: Sequence[Chosen] = (),
+        least_sandbox: Callable[[], Sandbox] = lambda: Sandbox.NONE,
         on_fatal: Callable[[BaseException], None] = lambda _: None,
         fault: Callable[[str], None] | None = None,
         new_id: Callable[[str], str] | None = None,
-        any_port: bool = False,
-        http_limits: HttpLimits | None = None,
-        reconcile_every_s: float = 5.0,
-        collect_every_s: float = 0.5,
-        bundles: BundleLimits | None = None,
-        limits: JobLimits | None = None,
-        retention: Retention | None = None,
-        least_sandbox: Callable[[], Sandbox] = lambda: Sandbox.NONE,
-        outermost: Path | None = None,
-        missing: Sequence[Capability] = (),
     ) -> None:  # fmt: skip
+        settings = settings or PlaneSettings()
         self.store = store
         self.engine = engine
         self.home = home
-        self._outermost = outermost or home
+        self.settings = settings
         self.clock = clock or SystemClock()
         self.ready = False
         self.recovery_s = 0.0
-        self._limits = limits or JobLimits()
-        self._layout = Layout(home, rank_limits(self._limits, *file_system_room(home)))
+        self._layout = Layout(home, rank_limits(settings.jobs, *file_system_room(home)))
         self._results = Results(self._layout)
         self._vault = Vault(home / "secret.key")
         self.secrets = Secrets(store, self.clock, self._vault)
         self.tenants = Tenants(
             store, self.clock, engine, least_sandbox=least_sandbox, changed=self._tenant_changed,
-            inner=outermost is not None,
+            inner=settings.outermost is not None,
         )  # fmt: skip
         self._new_id = new_id or Ids(self.clock).new
-        self._bundles = Bundles(store, self.clock, home / "bundles", bundles or BundleLimits())
+        self._bundles = Bundles(store, self.clock, home / "bundles", settings.bundles)
         self._opened_at = self.clock.now()
         self._capabilities: tuple[Capability, ...] = ()
-        self._missing = tuple(missing)
         self._on_fatal = on_fatal
+        self.extensions = Extensions(extensions)
         self.cache = JobCache(
-            ClusterIndex(policy or Policy()), lambda: self.decider.wake(), lambda node: self.extensions.offer(node),
-            store.ends, lambda live: self.extensions.moved(live), lambda: self.extensions.counts_waiting(),
-            lambda live: self.extensions.affinity(live),
+            ClusterIndex(settings.policy), lambda: self.decider.wake(), self.extensions.offer, store.ends,
+            self.extensions.moved, self.extensions.counts_waiting, self.extensions.affinity,
         )  # fmt: skip
         self.repository = JobRepository(store, self.cache, self.clock, fault)
         self._memory_use = MemoryUse()
         self._explainer = Explainer(lambda: self.extensions.without_held(self.snapshot()), self.clock)
         self._obstacles = Obstacles()
         self.collector = Collector(
-            self.repository, engine, every_s=collect_every_s, reported=lambda live: self.extensions.reported(live),
-            finish=lambda live, progress: self.extensions.finish(live, progress),
+            self.repository, engine, every_s=settings.collect_every_s, reported=self.extensions.reported,
+            finish=self.extensions.finish,
         )  # fmt: skip
         self.runner = AttemptRunner(
             self.repository, engine, self._layout,
             secrets=lambda live: self.secrets.resolve(live.job.tenant, live.manifest.secrets),
-            prepare=self._prepare, drain=self.collector.drain,
-            killed=lambda live: self.extensions.killed(live),
-            delegated=lambda live: self.extensions.delegated(live), inputs=lambda live: self.extensions.inputs(live),
+            prepare=self._prepare, drain=self.collector.drain, killed=self.extensions.killed,
+            delegated=self.extensions.delegated, inputs=self.extensions.inputs,
             staging=Staging(lambda: self.extensions.staging), epoch=store.epoch, on_fatal=on_fatal,
             ended=self._memory_use.ended,
         )  # fmt: skip
         self.decider = Decider(
             self.repository, epoch=store.epoch, started=self.runner.take, on_fatal=on_fatal,
-            policy=lambda snapshot: self.extensions.decide(snapshot),
-            decided=lambda: self.extensions.decided(),
+            policy=self.extensions.decide, decided=self.extensions.decided,
         )  # fmt: skip
-        self.reconciler = Reconciler(self.repository, engine, self.runner, on_fatal=on_fatal, every_s=reconcile_every_s)
+        self.reconciler = Reconciler(
+            self.repository, engine, self.runner, on_fatal=on_fatal, every_s=settings.reconcile_every_s
+        )
         self.node_watch = NodeWatch(self.repository, engine, self.runner, on_fatal=on_fatal)
-        facilities = Facilities(
-            home=home, cache=self.cache, known_tenants=self.tenants, extensions=lambda: self.extensions,
+        self.extensions.join(Facilities(
+            home=home, cache=self.cache, known_tenants=self.tenants, extensions=self.extensions,
             wake=self.decider.wake_from_thread, repository=self.repository, engine=engine, jobs=self,
             new_id=self._new_id, derive_secret=self._vault.derive, on_fatal=on_fatal,
-            resolve=self.secrets.resolve, any_port=any_port, http_limits=http_limits or HttpLimits(),
-        )  # fmt: skip
-        self.extensions = Extensions(extensions, facilities)
+            resolve=self.secrets.resolve, any_port=settings.any_port, http_limits=settings.http,
+        ))  # fmt: skip
         self.garbage = GarbageCollector(
             self.repository, engine, self._layout, self._bundles, used=self.extensions.bundles,
-            retention=retention or Retention(), on_fatal=on_fatal,
+            retention=settings.retention, on_fatal=on_fatal,
         )  # fmt: skip
 
     async def open(self) -> None:
@@ -252,7 +238,7 @@ class ControlPlane:
         record = self.tenants.records.get(tenant)
         quota = record.quota if record is not None else Quota()
         nodes = (kind.capacity for kind, _ in self.cache.index.layout.kinds)
-        return complete(manifest, self._limits, quota, nodes, self._memory_use.of(tenant, manifest))
+        return complete(manifest, self.settings.jobs, quota, nodes, self._memory_use.of(tenant, manifest))
 
     def _new_job(
         self, manifest: JobManifest, tenant: str, idempotency_key: str | None, given: JobManifest
@@ -274,7 +260,7 @@ class ControlPlane:
     def _check_tenant(self, manifest: JobManifest, tenant: str) -> None:
         record = self.tenants.check_class(tenant, manifest.priority_class, "jobs")
         require_apart(manifest.network, self.tenants.sandbox(tenant))
-        require_outside(manifest, self._outermost)
+        require_outside(manifest, self.settings.outermost or self.home)
         count = 1 if manifest.tasks is None else len(manifest.tasks.indices)
         arrays.check_queue(tenant, record.quota.queued_jobs, self.cache.queued(tenant), count)
         disk, used = record.quota.disk_bytes, self.garbage.usage.get(tenant, 0)
@@ -421,7 +407,7 @@ class ControlPlane:
     def _prepare(self, live: Live, gang: Gang) -> Gang:
         tenant = live.job.tenant
         try:
-            require_outside(live.manifest, self._outermost)  # links may have changed since
+            require_outside(live.manifest, self.settings.outermost or self.home)  # links may have changed since
         except Invalid as problem:
             raise LaunchFailed(problem.what, fault=Fault.USER, where=problem.where, hint=problem.hint) from problem
         return sandboxed(self.extensions.prepare(live, gang), tenant, self.tenants.sandbox(tenant), self.engine)
@@ -492,6 +478,6 @@ class ControlPlane:
             "repaired": self.reconciler.repaired,
             "capabilities": [
                 {"name": one.name, "available": one.available, "detail": one.detail, "consequence": one.consequence}
-                for one in (*self._missing, *self._capabilities, *self.extensions.capabilities())
+                for one in (*self.settings.missing, *self._capabilities, *self.extensions.capabilities())
             ],
         }

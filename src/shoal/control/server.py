@@ -119,6 +119,7 @@ async def _serve(
     from shoal.control.extensions.loaded import Chosen
     from shoal.control.home.recovery import until_space
     from shoal.control.plane import ControlPlane
+    from shoal.control.plane_settings import PlaneSettings
     from shoal.control.tls import secure_door
 
     log = structlog.get_logger("shoal.server")
@@ -155,16 +156,18 @@ async def _serve(
             store,
             make_engine(settings),
             home.path,
-            policy=settings.policy,
+            PlaneSettings(
+                policy=settings.policy,
+                jobs=settings.values.jobs.limits(),
+                bundles=settings.values.bundles.limits(settings.values.jobs),
+                retention=settings.values.keep.retention(),
+                http=settings.values.http.limits(),
+                any_port=settings.values.port == 0,
+                missing=missing_components(),
+            ),
             extensions=[Chosen(one, settings.values.section(one)) for one in settings.extensions],
-            on_fatal=fatal,
-            any_port=settings.values.port == 0,
-            http_limits=settings.values.http.limits(),
-            bundles=settings.values.bundles.limits(settings.values.jobs),
-            limits=settings.values.jobs.limits(),
-            retention=settings.values.keep.retention(),
             least_sandbox=lambda: settings.values.sandbox,
-            missing=missing_components(),
+            on_fatal=fatal,
         )
         await _first_start(store, home, plane.clock.now())
         door = Door(plane, settings.values.tokens)

@@ -6,7 +6,6 @@ from shoal.base.faces import on_first_use
 
 if TYPE_CHECKING:
     from shoal.market.feeds import read, read_all
-    from shoal.market.forecasts import from_lifetimes, speeds_by_kind
     from shoal.market.history import Availability, History, Offer, Prices, Track
     from shoal.market.optimum import Optimum
     from shoal.market.policy.beliefs import Rates
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NAMES", "Availability", "Decision", "History", "Job", "Market", "Offer", "Optimum", "Policy", "Prices", "Rates",
-    "Track", "View", "cut", "from_lifetimes", "policy_named", "read", "read_all", "safe", "speeds_by_kind",
+    "Track", "View", "cut", "policy_named", "read", "read_all", "safe",
 ]  # fmt: skip
 
 __getattr__ = on_first_use(
@@ -36,11 +35,9 @@ __getattr__ = on_first_use(
         "Track": "history",
         "View": "policy.view",
         "cut": "ticks",
-        "from_lifetimes": "forecasts",
         "policy_named": "policy.names",
         "read": "feeds",
         "read_all": "feeds",
         "safe": "policy.view",
-        "speeds_by_kind": "forecasts",
     },
 )

@@ -22,6 +22,7 @@ from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.control.extensions.loaded import Chosen
 from shoal.control.plane import ControlPlane
+from shoal.control.plane_settings import PlaneSettings
 from shoal.core import Invalid, NotFound, Sandbox
 from shoal.engine.local import LocalEngine
 from shoal.store import Store, open_store
@@ -49,7 +50,9 @@ async def plane(
 ) -> AsyncIterator[ControlPlane]:
     section = CacheSection(enabled=True, root=str(folder / "cache"), size=8 << 20, keep_free=0, round=0.5, **more)
     chosen = [Chosen(Cache, section)]
-    made = ControlPlane(store, LocalEngine(folder / "home"), folder / "home", extensions=chosen, collect_every_s=0.05)
+    made = ControlPlane(
+        store, LocalEngine(folder / "home"), folder / "home", PlaneSettings(collect_every_s=0.05), extensions=chosen
+    )
     await made.open()
     try:
         if "ada" not in made.tenants.records:

@@ -3,9 +3,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import httpx
 import pytest
@@ -19,7 +16,7 @@ from shoal.control.api.prometheus import Metrics
 from shoal.control.extensions.loaded import Chosen, Extensions
 from shoal.control.tokens import Unauthenticated
 from shoal.core import Capability, Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
-from shoal.extension import Extension, Section, Server
+from shoal.extension import Extension, Section
 from tests.control.api.conftest import House
 
 
@@ -139,7 +136,7 @@ async def test_what_is_off_says_so_and_how_it_is_switched_on() -> None:
     app = FastAPI()
     errors.install(app)
     off = [Chosen(kind, Section(enabled=False)) for kind in (Silent, Telling)]
-    app.state.extensions = Extensions(off, cast("Server", SimpleNamespace(job=lambda _: None, home=Path("/"))))
+    app.state.extensions = Extensions(off)
     said = {}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shoal") as client:
         for path in ("/v1/hush/1", "/v1/telling", "/v1/other"):

@@ -22,6 +22,7 @@ from shoal.contract.records import Event
 from shoal.control.api.responses import job_view
 from shoal.control.extensions.loaded import Chosen
 from shoal.control.plane import ControlPlane
+from shoal.control.plane_settings import PlaneSettings
 from shoal.core import Estimate
 from shoal.engine.local import LocalEngine
 from shoal.extension import Server
@@ -52,7 +53,7 @@ async def test_a_running_job_is_told_when_it_finishes_and_a_cancelled_one_is_for
     with contextlib.closing(open_store(f"sqlite:///{home}/shoal.db", tables=[Serve.tables])) as store:
         store.acquire("test")
         chosen = [Chosen(Forecast, ForecastSection(enabled=True))]
-        plane = ControlPlane(store, LocalEngine(home), home, extensions=chosen, collect_every_s=0.05)
+        plane = ControlPlane(store, LocalEngine(home), home, PlaneSettings(collect_every_s=0.05), extensions=chosen)
         await plane.open()
         try:
             await plane.put_tenant("ada", actor="admin")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.control.extensions.loaded import Chosen
 from shoal.control.plane import ControlPlane
-from shoal.core import Device, Invalid, ManualClock, Node, PriorityClass, Quota, Unavailable
+from shoal.core import Device, Estimate, Invalid, ManualClock, Node, PriorityClass, Quota, Speeds, Unavailable
 from shoal.engine import Joinable
 from shoal.engine.simulated import Line, Script, SimulatedCluster, SimulatedEngine, VirtualClock, run
+from shoal.extension import Extension, Section
 from shoal.market.live.extension import Market
 from shoal.market.live.providers import make_provider
 from shoal.market.live.settings import MarketSection, read_file
@@ -475,3 +476,43 @@ def test_a_spot_offer_that_the_history_does_not_know_is_told(tmp_path: Path) -> 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="cannot be read"):
         read_file(tmp_path / "market.yaml")
+
+
+class Predicts(Extension):
+    """Knows of every kind of job that it makes 4 steps a second on a v100 (3 are sure), and 1 on a k80."""
+
+    name = "predicts"
+
+    def answers(self) -> Mapping[type, object]:
+        return {Speeds: self}
+
+    def steps_per_s(self, job: str, kind: str, workers: int = 1) -> Estimate | None:
+        median = {"v100": 4.0, "k80": 1.0}.get(kind)
+        return None if median is None else Estimate(median, 0.75 * median, 2 * median, 0.9, "test")
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [({"k80": 1.0}, {"v100": 3.0, "k80": 1.0}), ({"k80": 1.0, "v100": 2.0}, {"v100": 2.0, "k80": 1.0}),
+     ({"k80": 0.5}, {"v100": 1.0, "k80": 0.5}), ({"tpu": 1.0}, {"v100": 1.0, "k80": 1.0})],
+)  # fmt: skip
+def test_speeds_that_the_file_leaves_out_are_those_predicted(
+    tmp_path: Path, told: dict[str, float], expected: dict[str, float]
+) -> None:
+    """Relative to the file's kind of speed 1, if it has one whose speed is known."""
+    k80 = {"region": "us-east-1", "instance": "p2.xlarge", "accelerator": "k80", "usd_per_hour": 0.9, "cpus": 4,
+           "memory": "60G"}  # fmt: skip
+
+    async def scene(world: World) -> None:
+        asked = JobManifest.model_validate({
+            "name": "job", "command": ["train"], "resources": {"accelerators": "any"},
+            "extensions": {"market": {"work": "1h", "deadline": "8h", "launch": "60s"}},
+        })  # fmt: skip
+        job, _ = await world.plane.submit(asked, tenant="default", actor="tenant:default")
+        async with asyncio.timeout(60):
+            while job.id not in world.market.demand.clients:
+                await asyncio.sleep(1)
+        market = world.market.demand.clients[job.id].market
+        assert {one.accelerator: speed for one, speed in zip(market.offers, market.speed, strict=True)} == expected
+
+    play(tmp_path, scene, offers=[*OFFERS, k80], speeds=told, beside=(Chosen(Predicts, Section(enabled=True)),))

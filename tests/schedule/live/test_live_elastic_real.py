@@ -16,6 +16,7 @@ from shoal.contract.lifecycle import Outcome
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import AttemptRecord
 from shoal.control.plane import ControlPlane
+from shoal.control.plane_settings import PlaneSettings
 from shoal.core import Device
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
@@ -113,7 +114,11 @@ async def test_a_job_shrinks_for_another_by_checkpoint_and_grows_again(tmp_path:
     with contextlib.closing(open_store(f"sqlite:///{home}/shoal.db", tables=[Serve.tables])) as store:
         store.acquire("test")
         plane = ControlPlane(
-            store, LocalEngine(home, accelerators=four), home, extensions=chosen(schedule=settings), collect_every_s=0.1
+            store,
+            LocalEngine(home, accelerators=four),
+            home,
+            PlaneSettings(collect_every_s=0.1),
+            extensions=chosen(schedule=settings),
         )
         await plane.open()
         shop = Shop(tmp_path, plane)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from shoal.contract.lifecycle import JobState, Outcome
 from shoal.contract.manifest import JobManifest
 from shoal.control.plane import ControlPlane
+from shoal.control.plane_settings import PlaneSettings
 from shoal.core import Device, PriorityClass
 from shoal.engine import Gang
 from shoal.engine.local import LocalEngine
@@ -328,7 +329,7 @@ async def test_real_scripts_that_save_nothing_come_to_their_end(tmp_path: Path) 
     with closing(open_store(f"sqlite:///{home}/shoal.db", tables=[Serve.tables])) as store:
         store.acquire("test")
         plane = ControlPlane(
-            store, LocalEngine(home, accelerators=lambda: slots), home, collect_every_s=0.1,
+            store, LocalEngine(home, accelerators=lambda: slots), home, PlaneSettings(collect_every_s=0.1),
             extensions=chosen(schedule=ScheduleSettings("max-min", round_s=0.1, restart_cost_s=0.02)),
         )  # fmt: skip
         await plane.open()

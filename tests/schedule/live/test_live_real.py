@@ -13,6 +13,7 @@ import pytest
 
 from shoal.contract.manifest import JobManifest
 from shoal.control.plane import ControlPlane
+from shoal.control.plane_settings import PlaneSettings
 from shoal.core import Device
 from shoal.engine.local import LocalEngine
 from shoal.engine.local.inventory import Accelerators
@@ -60,8 +61,8 @@ async def machine_seconds(folder: Path, schedule: ScheduleSettings) -> float:
             store,
             LocalEngine(home, accelerators=two_types),
             home,
+            PlaneSettings(collect_every_s=0.1),
             extensions=chosen(schedule=schedule),
-            collect_every_s=0.1,
         )
         await plane.open()
         await plane.put_tenant("ada", actor="admin")

@@ -88,7 +88,7 @@ class Facilities:
     home: Path
     cache: JobCache
     known_tenants: Tenants
-    extensions: Callable[[], Extensions]
+    extensions: Extensions
     wake: Callable[[], None]
     repository: JobRepository
     engine: Engine
@@ -124,7 +124,7 @@ class Facilities:
         return next(iter(self.ask_all(question)), None)
 
     def ask_all(self, question: type[T]) -> Sequence[T]:
-        return self.extensions().answers.to(question)
+        return self.extensions.answers.to(question)
 
     def snapshot(self) -> Snapshot:
         return self.cache.index.snapshot(self.clock.now())
@@ -178,18 +178,26 @@ class Facilities:
 
 
 class Extensions:
-    """Those that are on, in the order of their names. `off` are installed and not on."""
+    """Those that are on, in the order of their names; none before `join`. `off` are installed and not on."""
 
-    def __init__(self, chosen: Sequence[Chosen], server: Server) -> None:
+    def __init__(self, chosen: Sequence[Chosen]) -> None:
         self.off = tuple(one.kind for one in chosen if not one.settings.enabled)
-        self._on = tuple(one.kind(server, one.settings) for one in chosen if one.settings.enabled)
+        self._chosen = tuple(one for one in chosen if one.settings.enabled)
+        self._on: tuple[Extension, ...] = ()
         self._defects = Defects(structlog.get_logger("shoal.extensions"))
-        self._decisions = Decisions(self._on, server.job)
-        self._home = server.home
-        self.answers = Answers(self._on)
+        self._decisions = Decisions((), lambda _: None)
+        self._home = Path()
+        self.answers = Answers(())
         self._opened: list[Extension] = []
         self._loops: list[Supervisor] = []
         self._unfollow: list[Callable[[], None]] = []
+
+    def join(self, server: Server) -> None:
+        """Build them, each with the server that it is an extension of."""
+        self._on = tuple(one.kind(server, one.settings) for one in self._chosen)
+        self._decisions = Decisions(self._on, server.job)
+        self._home = server.home
+        self.answers = Answers(self._on)
 
     def __iter__(self) -> Iterator[Extension]:
         return iter(self._on)

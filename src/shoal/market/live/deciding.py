@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.core import ANY, Invalid, Reason, Resources
+from shoal.core import ANY, Invalid, Reason, Resources, Speeds
 from shoal.market.history import Offer
 from shoal.market.live.provider import Listing, Quote
 from shoal.market.policy.view import Decision, Policy, View, dearer, safe
@@ -91,6 +91,17 @@ def market_of(fitting: Sequence[Fit], work: Work, tick_s: float, speeds: dict[st
         tick_s=tick_s, work=work.work_s / tick_s, deadline=max(1, int(work.deadline_s // tick_s)),
         launch=launch, lost=work.lost_s / tick_s,
     )  # fmt: skip
+
+
+def speeds_by_kind(speeds: Speeds, job: str, kinds: Iterable[str], reference: str) -> dict[str, float]:
+    """How fast a kind of job is on each kind of accelerator, relative to `reference`, on which its work was counted;
+    kinds of unknown speed are left out, all of them where the reference is one. The lower end of each interval counts,
+    so that the safety net does not rely on luck."""
+    base = speeds.steps_per_s(job, reference)
+    if base is None:
+        return {}
+    found = {kind: speeds.steps_per_s(job, kind) for kind in kinds}
+    return {kind: one.low / base.median for kind, one in found.items() if one is not None and one.low > 0}
 
 
 def _egress(gigabytes: float, home: str, offer: Offer) -> float:

@@ -31,6 +31,7 @@ from shoal.core import (
     Reason,
     Resources,
     ShoalError,
+    Speeds,
     Taint,
     Toleration,
 )
@@ -100,7 +101,7 @@ class Market(Extension, Renting):
         clock = self._server.clock
         self.renter = Renter(self.ledger, self.provider, self.file.listings(), at=clock.now)
         self.renter.load()
-        self.demand = Demand(self.renter, self.file)
+        self.demand = Demand(self.renter, self.file, lambda: self._server.ask_all(Speeds))
         self._unread = {*self._server.snapshot().pending.by_id, *(one.job.id for one in self._server.active_jobs())}
         self._read()
         await self._join()  # before anything is decided: what runs there would be lost

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.core import Reason
-from shoal.extension import LiveJob
+from shoal.core import Reason, Speeds
+from shoal.extension import LiveJob, kind_of
 from shoal.market.history import Offer
-from shoal.market.live.deciding import Fit, Held, Work, decide, fits, market_of, up_of, view_of, what_if
+from shoal.market.live.deciding import (
+    Fit,
+    Held,
+    Work,
+    decide,
+    fits,
+    market_of,
+    speeds_by_kind,
+    up_of,
+    view_of,
+    what_if,
+)
 from shoal.market.live.records import Rental, RentalState
 from shoal.market.live.renter import Renter
 from shoal.market.live.settings import MarketFile, MarketJob
@@ -50,11 +61,12 @@ class Client:
 
 
 class Demand:
-    """The jobs that rent."""
+    """The jobs that rent. `predicted` says how fast kinds of jobs are where the market's file does not."""
 
-    def __init__(self, renter: Renter, file: MarketFile) -> None:
+    def __init__(self, renter: Renter, file: MarketFile, predicted: Callable[[], Sequence[Speeds]] = tuple) -> None:
         self._renter = renter
         self._file = file
+        self._predicted = predicted
         self.clients: dict[str, Client] = {}
 
     def take_up(self, live: LiveJob, section: MarketJob, now: float, at: float) -> Client:
@@ -71,7 +83,7 @@ class Demand:
             section.data_gb,
             section.home,
         )
-        market = market_of(fitting, work, self._file.tick, dict(self._file.speeds))
+        market = market_of(fitting, work, self._file.tick, self._speeds(live, fitting))
         speed = self._file.simulated.speed if self._file.provider == "simulated" else 1.0
         client = Client(
             job.id, job.tenant, fitting, market, policy_named(self._file.policy), now - (at - job.submitted_at) * speed,
@@ -79,6 +91,19 @@ class Demand:
         )  # fmt: skip
         self.clients[job.id] = client
         return client
+
+    def _speeds(self, live: LiveJob, fitting: Sequence[Fit]) -> dict[str, float]:
+        """Those of the file; of kinds that it leaves out those predicted, in terms of the file's kind of speed 1."""
+        told = dict(self._file.speeds)
+        kinds = {fit.listing.offer.accelerator for fit in fitting} - told.keys()
+        reference = next((kind for kind, speed in told.items() if speed == 1 and ":" not in kind), None)
+        if not kinds or reference is None:
+            return told
+        for speeds in self._predicted():
+            found = speeds_by_kind(speeds, kind_of(live), kinds, reference)
+            if found:
+                return found | told
+        return told
 
     # --- what is there ---
 

@@ -18,6 +18,7 @@ from shoal.contract.records import NewEvent
 from shoal.control.door import Door
 from shoal.control.extensions.loaded import Chosen
 from shoal.control.plane import ControlPlane
+from shoal.control.plane_settings import PlaneSettings
 from shoal.control.server import put_admin_token
 from shoal.control.tokens import TokenCache, Unauthenticated, new_token
 from shoal.core import Conflict, Invalid, NotFound, Unavailable
@@ -428,9 +429,10 @@ class Planes:
             log.error("a plane cannot go on", plane=record.name, error=str(error))
 
         plane = ControlPlane(
-            store, engine, self.home(record), clock=self._server.clock, on_fatal=fatal,
-            extensions=[Chosen(Inside, NoSection())], policy=Policy(most_starts=_STARTS),
-            least_sandbox=lambda: self._server.sandbox(record.tenant), outermost=self._server.home,
+            store, engine, self.home(record),
+            PlaneSettings(policy=Policy(most_starts=_STARTS), outermost=self._server.home),
+            clock=self._server.clock, extensions=[Chosen(Inside, NoSection())],
+            least_sandbox=lambda: self._server.sandbox(record.tenant), on_fatal=fatal,
         )  # fmt: skip
         if (inside := plane.extensions.get(Inside)) is not None:
             inside.pool = engine.pool_says
