@@ -34,7 +34,7 @@ VERSION = 1
 ENVIRONMENT = "SHOAL_RING"
 DEFAULT_SLOTS = 1024
 MOST_SLOTS = 1 << 16
-"""A reader refuses rings of more: it reads all slots at once, 2.6 MB of so many."""
+"""A reader refuses larger rings: it reads all slots at once, which are 2.6 MB here."""
 _MAGIC = b"SHOALRNG"
 _HEADER = struct.Struct("<8sIIIIQ")
 _HEADER_BYTES = 64
@@ -124,7 +124,7 @@ class Ring:
         self._wall, self._cpu = time.monotonic_ns(), time.process_time_ns()
 
     def step(self, units: int = 1) -> None:
-        """So many units ended since the last call. CPU time counts all of the process's threads."""
+        """Record that this number of units ended since the last call. CPU time counts all of the process's threads."""
         wall, cpu = time.monotonic_ns(), time.process_time_ns()
         self.add(wall - self._wall, cpu - self._cpu, units=units, end_ns=wall)
         self._wall, self._cpu = wall, cpu
@@ -185,7 +185,7 @@ class Reader:
             if self._slots > MOST_SLOTS:
                 raise ValueError(f"it has {self._slots} slots, over the {MOST_SLOTS} that are read")
             if self._slots < 1 or stat.st_size != _HEADER_BYTES + self._slots * _SLOT_BYTES:
-                raise ValueError("its size is not that of a ring of so many slots")
+                raise ValueError("its size is not that of a ring of its number of slots")
         except BaseException:
             os.close(self._fd)
             raise
@@ -224,7 +224,7 @@ class Reader:
         self._next = max(self._next, count + 1)
 
     def newest(self, most: int) -> tuple[float, ...]:
-        """CPU time per unit, in nanoseconds, of the last so many that were written, read before or not. Half of the
+        """CPU time per unit, in nanoseconds, of the last units that were written, read before or not. Half of the
         slots at most, so that none of them is being written."""
         (count,) = _COUNT.unpack_from(self._header())
         wanted = max(1, count - min(most, self._slots // 2) + 1)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from shoal.calendar.keeping import Amount
+from shoal.calendar.live.enforcement import capacities
 from shoal.calendar.live.extension import CalendarSection
-from shoal.calendar.live.keeper import capacities
 from shoal.calendar.windows import Plan, Repeat
 from shoal.contract.lifecycle import JobState
 from shoal.core import Conflict, Invalid, NotFound

@@ -140,7 +140,7 @@ def moment_of(wall: datetime, zone: ZoneInfo) -> float:
 @dataclass(frozen=True, slots=True)
 class Due:
     """What is to be done about a cron job now: its job of the time `at`, if any, and the times `missed`, which get none
-    (at least so many). `position` is the last time that this settles; `next_at` the one after it."""
+    (at least this number). `position` is the last time that this settles; `next_at` the one after it."""
 
     at: float | None
     missed: int
@@ -176,6 +176,6 @@ def shown_at(at: float, zone: str) -> str:
 
 
 def day_later(at: float, zone: str, days: int) -> float:
-    """The same time on the wall clock, so many days later."""
+    """The same time on the wall clock, this number of days later."""
     wall = datetime.fromtimestamp(at, zone_of(zone)).replace(tzinfo=None)
     return moment_of(wall + timedelta(days=days), zone_of(zone))

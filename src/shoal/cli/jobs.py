@@ -217,7 +217,7 @@ def jobs(
     name: Annotated[
         str | None, typer.Option(help="Only of this name; * stands for any text, ? for any character.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="The most entries to show.")] = 50,
     before: Annotated[str | None, typer.Option(help="Continue a listing before this job's id.")] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Also replicas of services, jobs of planes.")] = False,
     tasks: Annotated[bool, typer.Option("--tasks", help="Tasks of job arrays, each in its own line.")] = False,

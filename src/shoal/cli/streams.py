@@ -94,7 +94,7 @@ def metrics(
     job: JobArgument,
     name: Annotated[str | None, typer.Option(help="Only this one.")] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=100_000, help="At most so many, the newest.")
+        int, typer.Option("--limit", "-n", min=1, max=100_000, help="The most entries to show, the newest.")
     ] = 1000,
     csv: Annotated[
         bool, typer.Option("--csv", help="A table for other programs: lines of values, with commas.")

@@ -36,7 +36,7 @@ class User:
 
     @classmethod
     def of(cls, actor: str) -> Self | None:
-        """The user whom events name so; None for whoever else acts."""
+        """The user whom events name so; None for any other actor."""
         name, _, uid = actor.removeprefix(_USER).rpartition("/")
         return cls(name, int(uid)) if actor.startswith(_USER) and name and uid.isdecimal() else None
 

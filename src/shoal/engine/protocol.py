@@ -409,5 +409,5 @@ class Enterable(Protocol):
 
     async def reach_port(self, name: str, rank: int, port: int) -> socket:
         """A connection to the TCP port on which a process of the rank listens, in the rank's network. Raises NotFound
-        where none does, whoever else may."""
+        where none does, even if another process does."""
         ...

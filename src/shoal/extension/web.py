@@ -99,7 +99,7 @@ def owner(named: str | None, who: Principal, asked: str | None) -> str:
 # --- what is asked ---
 
 TenantQuery = Annotated[str | None, Query(description="act for this tenant (admin)", max_length=63, pattern=NO_NUL)]
-Wait = Annotated[float, Query(ge=0, description="wait at most so many seconds, bounded by the server")]
+Wait = Annotated[float, Query(ge=0, description="the most seconds to wait, bounded by the server")]
 Cause = Annotated[str, Query(description="why, for the record", max_length=200, pattern=NO_NUL)]
 
 

@@ -90,8 +90,8 @@ def detect(
     step_s: Sequence[float], sensors: Mapping[str, Sequence[float]], *, mean_run: float, late: int = 0
 ) -> Slowdown | None:
     """The first slowdown, or None. What a sensor did not tell is NaN. `mean_run` is the false-alarm rate: the mean
-    number of steps until an alarm where nothing changes, if logarithms of step times are normal and independent. So
-    many steps after the alarm as sensors may be `late` by count for what held the job back.
+    number of steps until an alarm where nothing changes, if logarithms of step times are normal and independent.
+    Sensors may be `late` by this number of steps, which count after the alarm for what held the job back.
 
     A self-starting CUSUM (Hawkins, Journal of Quality Technology 1987): each step is compared with those before it,
     so that neither mean nor variance needs to be known, and the rate holds from the third step on."""

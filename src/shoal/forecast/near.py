@@ -64,7 +64,7 @@ class Near:
         """The logarithm of its seconds over the sum's."""
         return float((self._alike(model) @ np.array(self.weights)).item())
 
-    def strangeness(self, model: Features) -> float:
+    def variance_left(self, model: Features) -> float:
         """Of an error's variance, the part that is left: from `noise` among models just like it, to 1 + `noise`."""
         at = np.array(self.at)
         known = _alike(at, at, self.length) + self.noise * np.eye(len(at))

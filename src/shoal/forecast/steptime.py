@@ -75,7 +75,7 @@ class OnKind:
 
     def doubt(self, features: Features) -> float:
         """What an error counts in: the larger, the less alike the model is to those that were measured."""
-        return 1.0 if self.near is None else math.sqrt(self.near.strangeness(features))
+        return 1.0 if self.near is None else math.sqrt(self.near.variance_left(features))
 
     def width(self, features: Features, usual: float) -> float:
         """Half the width of the interval as a logarithm, from that of models like those that were measured. It grows in

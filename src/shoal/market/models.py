@@ -53,7 +53,7 @@ class LedgerView(View):
 
 
 class ChoiceView(View):
-    """What is decided where the price is so many times what it is."""
+    """The decision where the price is this multiple of what it is."""
 
     price: float
     offer: str | None

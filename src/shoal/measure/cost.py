@@ -1,6 +1,6 @@
 """What a mix of loads costs: servers of their own, or shared ones.
 
-Perseus' model (LeMay et al., IC2E '20): a server has a price per hour and takes so many requests per second within the
+Perseus' model (LeMay et al., IC2E '20): a server has a price per hour and takes a rate of requests within the
 objective, so a request costs price / rate. Tenants that share take a sum S of normalised throughputs of one server,
 where they alone would need S servers: sharing saves 1 - 1/S.
 """

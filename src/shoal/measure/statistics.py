@@ -132,8 +132,8 @@ def geometric_mean(ratios: ArrayLike, *, confidence: float = 0.95) -> Estimate:
 
 
 def ecdf(values: ArrayLike, *, points: int = 200) -> tuple[Floats, Floats]:
-    """At most so many steps of the empirical distribution function of `values` (n,): positions and shares at or below,
-    both (k,). Steps are thinned evenly in rank, and the ends are kept."""
+    """At most this number of steps of the empirical distribution function of `values` (n,): positions and shares at or
+    below, both (k,). Steps are thinned evenly in rank, and the ends are kept."""
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     n = len(ordered)
     if n == 0:

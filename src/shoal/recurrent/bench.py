@@ -26,7 +26,7 @@ Run = Callable[[], Mapping[str, Array]]
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One contender: its least time, and how far its outputs are from those of the reference."""
+    """One of the compared: its least time, and how far its outputs are from those of the reference."""
 
     name: str
     seconds: float

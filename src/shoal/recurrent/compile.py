@@ -99,7 +99,7 @@ def threads_for(
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Any]:  # fmt: skip
     """How many threads a call of `rows` sequences gets: 1, 2, 4 ... up to `most`, whichever took the least time; more
-    only where they save a twentieth. `net`: the network with so many."""
+    only where they save a twentieth. `net`: the network with this number of them."""
     counts = sorted({*(1 << power for power in range(most.bit_length())), most})
     nets = [net(count) for count in counts]
     inputs = noise_for(nets[0].graph, rows=rows, steps=steps)

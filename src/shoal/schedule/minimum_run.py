@@ -28,7 +28,7 @@ BEHIND = "behind-unsaved"
 """Code of the wait of a job that waits for such a time slice to end."""
 
 _NAMED = 3
-"""So many jobs are named to one that waits for any of them."""
+"""The most jobs that are named to one that waits for any of them."""
 
 _MINUTE, _HOUR = 60.0, 3600.0
 

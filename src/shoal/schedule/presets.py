@@ -18,19 +18,20 @@ from shoal.schedule.rounds import Settings, State
 from shoal.schedule.types import Allocation, Array, Problem
 
 KEEP_RESTARTS = 10.0
-"""A running job keeps its place for the cost of so many restarts at least: they take a tenth of the time at most."""
+"""A running job keeps its place for the cost of this number of restarts at least: they take a tenth of the time at
+most."""
 
 UNSERVED = 2.0
 """How bad it is by `elastic` that a job gets nothing, where its least size counts one. More than Sia's 1.1, by which
 some are paused so that others are large: a paused job has to be restarted."""
 
 PAUSED = 0.1
-"""By so much it is worse for a job that has just come to run, less the longer it has: of equals none is paused for
+"""The loss for a job that has just come to run, less the longer it has: of equals none is paused for
 another that has not waited long, and then the one that ran longest."""
 
 RESIZE_ROUNDS = 5.0
-"""The size of a job is changed at most once in so many rounds, and in `hold_s`: what a newcomer changes is not changed
-back in the next round."""
+"""The size of a job is changed at most once in this number of rounds, and in `hold_s`: what a newcomer changes is not
+changed back in the next round."""
 
 BEHIND_SLICES = 0.5
 """By `elastic`, a job that is behind max-min fairness by more than this part of a time slice comes first. A part of its

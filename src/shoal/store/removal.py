@@ -39,7 +39,7 @@ def remove_jobs(connection: Connection, job_ids: Sequence[str]) -> int:
 
 
 def remove_events(connection: Connection, old: ColumnElement[bool], limit: int) -> int:
-    """Remove at most so many of the `old` events, the oldest first; how many there were."""
+    """Remove up to this number of the `old` events, the oldest first; returns how many there were."""
     oldest = select(_event.seq).where(old).order_by(_event.seq).limit(limit)
     return _drop_events(connection, _event.seq.in_(list(connection.scalars(oldest))))
 

@@ -139,7 +139,7 @@ class Writer:
         return 0 if self._requests.empty() else max(1, self._queued - self._taken)
 
     def commit(self, limit: int) -> Group:
-        """About so many rows of what waits, as one transaction."""
+        """About this number of the rows that wait, as one transaction."""
         requests: list[_Request] = []
         weight = 0
         with contextlib.suppress(queue.Empty):

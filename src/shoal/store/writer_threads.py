@@ -4,9 +4,8 @@ In a round one transaction of each store with work is committed, all are flushed
 woken once. The disk takes little longer for all of them than for one; and while the loop does what it was woken for,
 the next round's work gathers.
 
-Under a flood a store with much more work than the others is left out of some rounds, and then writes little: what the
-others have is soon done.
-"""
+Under a flood a store with much more work than the others is left out of some rounds, and then writes little:
+what the others have is soon done."""
 
 from __future__ import annotations
 
@@ -30,14 +29,15 @@ GROUP_LIMIT = 1024
 """Rows of work per transaction: beyond it the flush is well shared, and waiting callers only wait longer."""
 
 _LEFT_OUT, _LEAST = 3, 8
-"""A store with more than twice as much work as the usual one is left out of so many rounds, and then writes at least so
-many rows, or as many as the usual one has."""
+"""A store with more than twice as much work as the usual one is left out of this number of rounds, and then writes at
+least as many rows, or as many as the usual one has."""
 
 _PASSES, _PATIENCE_S = 4, 0.1
-"""The next round begins when the event loops have gone through what they were woken for: so many passes, or so long."""
+"""The next round begins when the event loops have gone through what they were woken for: this number of passes, or this
+time."""
 
 _REST, _REST_S = 4.0, 0.5
-"""A round of several stores is followed by a rest, so many times as long as what it took of the processor, or so long.
+"""A round of several stores is followed by a rest: this multiple of its processor time, or this time.
 So what busy stores write gathers in few transactions."""
 
 _BURST_S, _BURST_STORES = 0.5, 25

@@ -75,7 +75,7 @@ Choices = Annotated[tuple[Scalar, ...], Field(min_length=1, max_length=MOST_TRIA
 class Stop(_Section):
     """Trials that are hopeless end early, by asynchronous successive halving."""
 
-    eta: int = Field(3, ge=2, le=100, description="of so many trials at a rung, one goes on")
+    eta: int = Field(3, ge=2, le=100, description="one of this number of trials at a rung goes on")
     first: int = Field(1, ge=1, le=2**40, description="the step of the first rung; each later one has `eta` times it")
 
 
@@ -89,7 +89,7 @@ class Sweep(_Section):
     parameters: dict[Name, Choices | Range] = Field(
         default={}, max_length=64, description="by name a list of values, or with `random` also a range"
     )
-    random: Annotated[int, Field(ge=1, le=MOST_TRIALS)] | None = Field(None, description="so many random draws")
+    random: Annotated[int, Field(ge=1, le=MOST_TRIALS)] | None = Field(None, description="the number of random draws")
     seed: int = Field(0, ge=0, le=2**62, description="other draws with another seed")
     rows: Annotated[tuple[dict[Name, Scalar], ...], Field(min_length=1, max_length=MOST_TRIALS)] | None = Field(
         None, description="the values of each trial, in place of `parameters`"

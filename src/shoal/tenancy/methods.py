@@ -53,7 +53,7 @@ def usage(name: str, *, since: float = 0.0) -> Call[UsageView]:
 
 
 def audit(name: str, *, after: int = 0, limit: int = 1000) -> Call[AuditList]:
-    """Who did what in it, among so many events behind that sequence number."""
+    """Who did what in it, among this number of events behind that sequence number."""
     return Call("GET", _plane(name, "/audit"), reads(AuditList), {"after": after or None, "limit": limit})
 
 

@@ -106,7 +106,7 @@ def told(reason: Reason) -> Reason:
 
 
 def quota_left(quota: Quota, used: Resources, needs: Resources, ranks: int, next_free: float | None) -> Reason | None:
-    """What the team's quota of the shared pool says to gangs of so many ranks; None where it lets one start.
+    """What the team's quota of the shared pool says to gangs of this number of ranks; None where it lets one start.
     `next_free`: when the first of what it uses is likely to end."""
     held = {kind: count for kind, count in used.accelerators.items() if count}
     asked = {kind: count * ranks for kind, count in needs.accelerators.items() if count}

@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 from shoal.core import Clock, Unavailable
 
 FRESH_S = 30.0
-"""How old an answer of the system may be for a caller: whoever leaves a group has so long."""
+"""How old an answer of the system may be for a caller: one who leaves a group keeps it for this time."""
 KNOWN_S = 300.0
 """How old it may be for a job that starts: its submitter called not long ago, mostly."""
 _THREADS = 2

@@ -44,7 +44,7 @@ class Entry(NamedTuple):
 
 
 def batch_every_s(pages: int) -> float:
-    """How often batches are made for so many open pages."""
+    """How often batches are made for this number of open pages."""
     return min(_MOST_S, max(_LEAST_S, pages * _OF_EACH_S))
 
 

@@ -21,7 +21,7 @@ from shoal.contract.records import AttemptRecord
 from shoal.core import PriorityClass, Quota
 from shoal.engine import Gang
 from shoal.engine.simulated import Line, Script, run
-from shoal.schedule.live.goodput import complete, ladder
+from shoal.schedule.live.goodput import candidate_sizes, complete
 from shoal.schedule.presets import ScheduleSettings
 from shoal.schedule.workloads import read_snapshot
 from tests.control.simulation import (
@@ -375,10 +375,10 @@ class TestLive:
 
 class TestGoodput:
     def test_all_sizes_of_a_short_range_and_doublings_of_a_long_one(self) -> None:
-        assert ladder(1, 4) == (1, 2, 3, 4)
-        assert ladder(2, 9) == tuple(range(2, 10))
-        assert ladder(1, 100) == (1, 2, 4, 8, 16, 32, 64, 100)
-        assert ladder(3, 48) == (3, 6, 12, 24, 48)
+        assert candidate_sizes(1, 4) == (1, 2, 3, 4)
+        assert candidate_sizes(2, 9) == tuple(range(2, 10))
+        assert candidate_sizes(1, 100) == (1, 2, 4, 8, 16, 32, 64, 100)
+        assert candidate_sizes(3, 48) == (3, 6, 12, 24, 48)
 
     def test_what_was_measured_stays_and_the_rest_is_linear_until_told_otherwise(self) -> None:
         rate = np.array([[[10.0], [1.0], [1.0]]])

@@ -18,5 +18,5 @@ MemoryOption = Annotated[
 ]
 DeviceMemoryOption = Annotated[
     str | None,
-    typer.Option(metavar="SIZE", help="Share an accelerator, with so much of its memory, as 20GiB."),
+    typer.Option(metavar="SIZE", help="Share an accelerator, with this part of its memory, as 20GiB."),
 ]

@@ -324,7 +324,7 @@ def _job_of(record: CronRecord, before: str | None) -> JobManifest:
         return JobManifest.model_validate(values)
     except ValueError:
         raise Invalid(
-            "its manifest waits for so many jobs that it cannot wait for the one before", where="after",
+            "its manifest waits for the most jobs possible, so it cannot wait for the one before", where="after",
             hint="--overlap skip, or name fewer jobs",
         ) from None  # fmt: skip
 

@@ -13,8 +13,8 @@ from shoal.admission import Additions, Blocker, Decision, Snapshot
 from shoal.base.loops import BackgroundLoop, RunningLoop
 from shoal.calendar.live.api import Planning, router_of
 from shoal.calendar.live.crons import Crons
+from shoal.calendar.live.enforcement import WindowEnforcer
 from shoal.calendar.live.events import CalendarEvent
-from shoal.calendar.live.keeper import Keeper
 from shoal.calendar.live.page import page_of
 from shoal.calendar.live.plans import HORIZON_S, Plans
 from shoal.calendar.live.plans_api import plans_router
@@ -62,7 +62,7 @@ class Calendar(Extension, Planning):
         self._changed = asyncio.Event()
         self.plans = Plans(server, self._changed.set)
         lead_s = settings.keep_off_s if settings.without_limit == "keep-off" else 0.0
-        self._keeper = Keeper(server, self.plans, notice_s=settings.notice_s, lead_s=lead_s)
+        self._enforcer = WindowEnforcer(server, self.plans, notice_s=settings.notice_s, lead_s=lead_s)
 
     @classmethod
     def off(cls) -> Sequence[Capability]:
@@ -82,32 +82,32 @@ class Calendar(Extension, Planning):
     def loops(self) -> Sequence[BackgroundLoop]:
         return (
             RunningLoop("crons", self.crons.watch),
-            RunningLoop("windows", lambda: self._keeper.watch(self._changed)),
+            RunningLoop("windows", lambda: self._enforcer.watch(self._changed)),
         )
 
     # --- decisions ---
 
     def moved(self, job: LiveJob) -> None:
-        self._keeper.moved(job)
+        self._enforcer.moved(job)
 
     def holds(self, snapshot: Snapshot) -> Mapping[str, Reason]:
-        return self._keeper.holds(snapshot)
+        return self._enforcer.holds(snapshot)
 
     def keeps_off(self, snapshot: Snapshot) -> Mapping[str, frozenset[str]]:
-        return self._keeper.keeps_off(snapshot)
+        return self._enforcer.keeps_off(snapshot)
 
     def adjust(self, snapshot: Snapshot, decision: Decision) -> Additions:  # noqa: ARG002
-        return self._keeper.adjust(snapshot)
+        return self._enforcer.adjust(snapshot)
 
     def counts_waiting(self) -> bool:
         """Only while something is planned."""
         return bool(self.plans.all())
 
     def decided(self) -> None:
-        self._keeper.decided()
+        self._enforcer.decided()
 
     async def explain(self, snapshot: Snapshot, job: LiveJob) -> Sequence[Blocker]:
-        return tuple(self._keeper.explain(snapshot, job))
+        return tuple(self._enforcer.explain(snapshot, job))
 
     def answers(self) -> Mapping[type, object]:
         return {NeededBundles: self}

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from shoal.calendar.live.api import Plan, shown
-from shoal.calendar.live.keeper import capacities
+from shoal.calendar.live.enforcement import capacities
 from shoal.calendar.live.plans import HORIZON_S
 from shoal.calendar.models import PlanList, PlanRequest, PlanView
 from shoal.calendar.schedule import zone_of

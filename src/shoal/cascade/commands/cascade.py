@@ -67,7 +67,7 @@ def optimize(
                                                "error that counts.")] = None,
     objective: Annotated[str, typer.Option("--objective", help="batch, single or lookups: what stages are "
                                                    "to save.")] = "batch",
-    top_k: Annotated[int | None, typer.Option("--top-k", min=1, help="Certify a filter for the best so many rows "
+    top_k: Annotated[int | None, typer.Option("--top-k", min=1, help="Certify a filter for this number of best rows "
                                               "instead.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same splits and choices.")] = 0,
 ) -> None:  # fmt: skip

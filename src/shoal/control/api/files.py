@@ -78,7 +78,7 @@ async def file(
     tenant: TenantQuery = None,
     attempt: Attempt = None,
     offset: Annotated[int, Query(ge=0, le=2**62)] = 0,
-    limit: Annotated[int | None, Query(ge=1, le=16 << 20, description="at most so many bytes; default: all")] = None,
+    limit: Annotated[int | None, Query(ge=1, le=16 << 20, description="the most bytes to send; default: all")] = None,
     version: Annotated[
         str | None, Query(max_length=100, pattern=NO_NUL, description="refuse with 409 a file that is another by now")
     ] = None,

@@ -69,7 +69,9 @@ async def logs(
     limit: Annotated[int, Query(ge=1, le=4 << 20)] = 65536,
     tail: Annotated[
         int | None,
-        Query(ge=0, le=100_000, description="begin with so many last lines, at most 4 MiB, instead of at `offset`"),
+        Query(
+            ge=0, le=100_000, description="begin with this number of last lines, at most 4 MiB, instead of at `offset`"
+        ),
     ] = None,
     since: Annotated[
         float | None,

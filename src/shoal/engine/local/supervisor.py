@@ -49,7 +49,7 @@ _CHECK_S = 1.0
 """How often it is looked whether a rank's time is over, and at its use of what no cgroup limits: its log, its files on
 disk, and what else the kernel does not hold here. What a rank takes within that time is had over the limit. Lines of
 logs have times as exact."""
-_MOST_TIMES, _FINENESS = 8192, 512  # over so many, those stay that are 1/512 of their age apart: 6,200 in a year
+_MOST_TIMES, _FINENESS = 8192, 512  # of more, those stay that are 1/512 of their age apart: 6,200 in a year
 _SERVER_STOPS_S = 2.0
 """So long after its time a rank may run on: a server that is there has asked it to stop by then."""
 _DISK_SHARE = 50

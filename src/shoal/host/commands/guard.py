@@ -117,7 +117,7 @@ def replay(
 def explain(
     context: CommandContext,
     group: GroupArgument = None,
-    last: Annotated[int, typer.Option("--last", "-n", min=1, help="So many changes of limits.")] = 20,
+    last: Annotated[int, typer.Option("--last", "-n", min=1, help="The number of changes of limits to show.")] = 20,
     journal: JournalOption = None,
 ) -> None:
     """Why limits are what they are: the last changes, each with its reason; and what no limit shows now."""

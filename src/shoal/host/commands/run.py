@@ -37,7 +37,7 @@ def run(
     config: ConfigOption = None,
     policy: Annotated[str | None, typer.Option("--policy", "-p", help="Instead of the configuration's.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print every plan, and apply nothing.")] = False,
-    ticks: Annotated[int | None, typer.Option("--ticks", min=1, help="Stop after so many.")] = None,
+    ticks: Annotated[int | None, typer.Option("--ticks", min=1, help="Stop after this number of ticks.")] = None,
 ) -> None:
     """Guard this host until Ctrl-C, then leave it as it was found.
 

@@ -66,7 +66,7 @@ class Kelp:
 
 
 def _turn(kept: Kept, one: GroupState, snapshot: Snapshot, found: Pressure, *, backfilled: bool) -> tuple[Kept, str]:
-    """One step on the ladder. Lent cores go back before anything of its own is taken."""
+    """One escalation level up or down. Lent cores go back before anything of its own is taken."""
     if found is Pressure.HIGH:
         if backfilled:
             return kept, "lent cores go back"

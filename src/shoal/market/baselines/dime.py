@@ -1,10 +1,9 @@
 """The strategies of "Analysis and Exploitation of Dynamic Pricing in the Public Cloud for ML Training" (DISPA'20), as
 its notebook computes them.
 
-A price is valid on the day (UTC) of its change, and of several on one day the newest is found first. A job is worth so
-many days of one V100. Instances are charged by accelerator, as if other jobs filled the rest, and moves are free.
-Two defects are kept unless `Defects` says otherwise.
-"""
+A price is valid on the day (UTC) of its change, and of several on one day the newest is found first. A job is worth a
+number of days of one V100. Instances are charged by accelerator, as if other jobs filled the rest, and moves are free.
+Two defects are kept unless `Defects` says otherwise. """
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ Speeds = Mapping[str, Mapping[str, float]]
 _DAY_S = 86_400
 _AZURE_ORDER = [(kind, count) for kind in ("v100", "p100", "k80") for count in (1, 2, 4)]
 _AZURE_NAMES = {kind: name for name, kind in AZURE.items()}
-"""The last instance type with so many accelerators, where there are two."""
+"""The last instance type with this number of accelerators, where there are two."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ _NONE_LAUNCHED = frozenset({
 _NOTICE_S = 120.0
 _PRICES_S = 60.0
 _EARLY_S = 30
-"""An instance shuts itself down so much before its time is over: that takes a while."""
+"""How long before its time is over an instance begins to shut itself down: that takes a while."""
 _LIVE = ("pending", "running", "stopping", "stopped")
 _AT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) GMT\)")
 

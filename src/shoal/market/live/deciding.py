@@ -32,7 +32,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A listing that a job can use: so many instances, with so many ranks on each."""
+    """A listing that a job can use: the number of its instances, and of the ranks on each."""
 
     listing: Listing
     instances: int

@@ -8,7 +8,7 @@ from shoal.market.live.records import Rental, RentalState
 
 _MOODS = {RentalState.RUNNING: Mood.GOOD, RentalState.WANTED: Mood.WARNING, RentalState.ENDING: Mood.WARNING}
 _NEWEST = 200
-"""So many rentals are drawn."""
+"""The number of rentals that are drawn."""
 
 
 def page_of(ledger: Ledger, tenant: str | None) -> Page:

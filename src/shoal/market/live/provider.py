@@ -1,4 +1,4 @@
-"""What Shoal asks of whoever rents instances out."""
+"""The protocol of a provider that rents instances out."""
 
 from __future__ import annotations
 

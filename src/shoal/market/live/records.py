@@ -13,7 +13,7 @@ from shoal.market.live.provider import Instance
 LEAST_S = 60.0
 """The shortest time that is charged for."""
 SKEW_S = 5.0
-"""So much earlier than it was asked for may an instance have been launched, by the provider's clock."""
+"""An instance may have been launched this much earlier than it was requested, by the provider's clock."""
 
 
 class RentalState(StrEnum):

@@ -48,7 +48,8 @@ class Rates:
         )
 
     def weighed(self, most: float) -> Rates:
-        """The same rates, worth at most so many ticks of each class: what others saw counts less than one's own."""
+        """The same rates, worth at most this number of ticks of each class: observations of others count less than
+        one's own."""
         factor = np.minimum(1.0, most / np.maximum(self.seen, 1e-9))
         share = min(1.0, most / max(self.together, 1e-9))
         return Rates(self.seen * factor, self.ended * factor, self.moves * share, self.together * share)

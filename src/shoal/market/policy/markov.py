@@ -19,7 +19,8 @@ _WORDS = ("wait", "spot", "on demand")
 _EQUAL = 1e-3
 """Costs within this part of the least are equal: then the job goes on, or begins, before it waits."""
 _SELDOM = 200
-"""After so many ticks a zone's rates are learned anew every second tick, after twice as many every third."""
+"""The number of ticks after which a zone's rates are learned anew every second tick; after twice as many, every
+third."""
 
 
 class Markov:

@@ -21,7 +21,7 @@ WAIT, SPOT, DEMAND = 0, 1, 2
 class Terms:
     """What a tick costs and does, spot and on demand; the launch of each costs `begin` on top of its ticks. No loss
     leaves more than `most` work. The safety net ends the work at speed `surely` (0: that on demand), after a launch and
-    at most so many `retries`."""
+    at most `retries` failed launches."""
 
     usd: tuple[float, float]
     speed: tuple[float, float]
@@ -138,7 +138,8 @@ class Plan:
         return now
 
     def _next(self, action: int, to_come: int, work: float) -> tuple[int, float]:
-        """What runs after this tick, and the work left, of what has so many ticks of its launch to come."""
+        """What runs after this tick, and the work left, of an instance with this number of ticks of its launch to
+        come."""
         if action == SPOT and to_come:
             return _launching(to_come - 1), work
         return action, work + (to_come - 1) * self._terms.speed[action - 1]

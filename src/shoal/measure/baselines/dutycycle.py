@@ -88,7 +88,7 @@ class DutyCycle:
         return low if low > 1e-9 * demand.slo_s else 0.0
 
     def _execution(self, demand: Demand, speed: float, requests: int) -> float:
-        """Seconds for so many requests: full batches and the rest."""
+        """Seconds for this number of requests: full batches and the rest."""
         table = self._table(demand, speed)
         full, rest = divmod(requests, len(table) - 1)
         return float(full * table[-1] + table[rest])

@@ -83,11 +83,13 @@ def frontier(
     price: Annotated[
         str | None, typer.Option("--price", help="Dollars per server-hour, for the cost of what --want wants.")
     ] = None,
-    rays: Annotated[int | None, typer.Option("--mixes", min=1, help="At most so many mixes; else 4 a tenant.")] = None,
+    rays: Annotated[int | None, typer.Option("--mixes", min=1, help="The most mixes; else 4 a tenant.")] = None,
     gap: Annotated[float, typer.Option("--gap", help="As exact as this, in sums of normalised throughput.")] = 0.05,
     tolerance: Annotated[float, typer.Option("--tolerance", help="How near the proven ends shall be.")] = 0.1,
     confidence: Annotated[float, typer.Option("--confidence", help="How sure each verdict is.")] = 0.95,
-    trial_requests: Annotated[int, typer.Option("--trial-requests", help="At most so many a tenant.")] = 10_000,
+    trial_requests: Annotated[
+        int, typer.Option("--trial-requests", help="The most requests of a trial, a tenant.")
+    ] = 10_000,
     trial_time: Annotated[str, typer.Option("--trial-time", help="At most so long at one vector of rates.")] = "60s",
     within: Annotated[
         str, typer.Option("--within", help="Start no further mix after so long, and keep what was measured.")
@@ -161,7 +163,7 @@ def interference(
         ),
     ],
     duration: Annotated[str, typer.Option("--duration", "-d", help="Of each load, after its warm-up.")] = "10s",
-    rounds: Annotated[int, typer.Option("--rounds", "-n", min=2, help="Intervals come from so many rounds.")] = 5,
+    rounds: Annotated[int, typer.Option("--rounds", "-n", min=2, help="The rounds from which intervals come.")] = 5,
     html: HtmlOption = None,
     *,
     sending: Sending,
@@ -203,9 +205,9 @@ def compare(
     ],
     rate: Annotated[float | None, typer.Option("--rate", "-r", help="Poisson requests per second.")] = None,
     trace: Annotated[Path | None, typer.Option("--trace", help="Recorded arrivals: Azure's CSV, or seconds.")] = None,
-    speed: Annotated[float, typer.Option("--speed", help="Play the trace so many times as fast.")] = 1.0,
+    speed: Annotated[float, typer.Option("--speed", help="The factor by which the trace is played faster.")] = 1.0,
     duration: Annotated[str, typer.Option("--duration", "-d", help="Of each load, after its warm-up.")] = "10s",
-    rounds: Annotated[int, typer.Option("--rounds", "-n", min=2, help="Intervals come from so many rounds.")] = 5,
+    rounds: Annotated[int, typer.Option("--rounds", "-n", min=2, help="The rounds from which intervals come.")] = 5,
     slo: Annotated[str | None, typer.Option("--slo", help="Compare what is answered within this as well.")] = None,
     html: HtmlOption = None,
     *,

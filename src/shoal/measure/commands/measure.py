@@ -64,7 +64,8 @@ def run(
         typer.Option("--rate", "-r", help="Requests per second; one for each model, or one for all."),
     ] = None,
     clients: Annotated[
-        int | None, typer.Option("--clients", "-c", min=1, help="A closed loop of so many clients instead of a rate.")
+        int | None,
+        typer.Option("--clients", "-c", min=1, help="A closed loop of this number of clients instead of a rate."),
     ] = None,
     duration: Annotated[str, typer.Option("--duration", "-d", help="Of the whole load, warm-up included.")] = "10s",
     arrivals: Annotated[Arrivals, typer.Option("--arrivals", "-a", rich_help_panel=_SHAPE)] = Arrivals.POISSON,
@@ -73,7 +74,7 @@ def run(
         typer.Option("--trace", help="Recorded arrivals: Azure's CSV, or seconds.", rich_help_panel=_SHAPE),
     ] = None,
     speed: Annotated[
-        float, typer.Option("--speed", help="Play the trace so many times as fast.", rich_help_panel=_SHAPE)
+        float, typer.Option("--speed", help="The factor by which the trace is played faster.", rich_help_panel=_SHAPE)
     ] = 1.0,
     burst_factor: Annotated[
         float, typer.Option("--burst-factor", help="Rate in a burst, over that between.", rich_help_panel=_SHAPE)
@@ -144,7 +145,7 @@ def capacity(
     quantile: Annotated[float, typer.Option("--quantile", "-q", help="0.95 is the 95th percentile.")] = 0.99,
     tolerance: Annotated[float, typer.Option("--tolerance", help="As exact as this, as a share.")] = 0.03,
     confidence: Annotated[float, typer.Option("--confidence", help="How sure each end is.")] = 0.95,
-    trial_requests: Annotated[int, typer.Option("--trial-requests", help="At most so many at one rate.")] = 100_000,
+    trial_requests: Annotated[int, typer.Option("--trial-requests", help="The most requests at one rate.")] = 100_000,
     trial_time: Annotated[str, typer.Option("--trial-time", help="At most so long at one rate.")] = "30s",
     budget: Annotated[str, typer.Option("--budget", help="Begin no trial later than this.")] = "5m",
     start_rate: Annotated[
@@ -197,7 +198,7 @@ def coldstart(
     context: CommandContext,
     url: UrlOption,
     model: ModelOption,
-    repeats: Annotated[int, typer.Option("--repeats", "-n", min=1, help="So many cold starts.")] = 10,
+    repeats: Annotated[int, typer.Option("--repeats", "-n", min=1, help="The number of cold starts.")] = 10,
     *,
     sending: Starts,
 ) -> None:

@@ -1,6 +1,6 @@
 """The load generator: sends requests on schedule, whatever the server does, and notes what came of each.
 
-An open loop sends at given moments and never waits for answers, as independent users do; a closed loop has so many
+An open loop sends at given moments and never waits for answers, as independent users do; a closed loop has a number of
 clients that each wait for their answer before they ask again. Several targets share one process, one event loop and
 one clock, so that tenants beside each other can be measured. Where the generator itself is late, it says so.
 """
@@ -36,7 +36,8 @@ _LEAD_S = 0.01
 _LOOK_S = 0.02
 """How often a running load is checked: is it over, is it hopeless, was it asked to stop?"""
 _AT_ONCE = 64
-"""So many due requests are sent before answers are read again: a late generator must not become deaf as well."""
+"""The number of due requests that are sent before answers are read again: a late generator must not become deaf as
+well."""
 _PAUSE_S = 0.01
 """A closed loop's client waits so long after a failure, else a refusing server would keep it spinning."""
 
@@ -76,9 +77,8 @@ class Settings:
     """How a load is run.
 
     `warmup_s` is sent but not counted. An answer later than `timeout_s` is a failure. At most `max_outstanding`
-    requests of a target are unanswered at once (less where the process may not open so many files); others are held
-    back, which is counted and told. After `give_up_s` of nothing but failures the whole run is aborted.
-    """
+    requests of a target are unanswered at once (less where the process may not open that number of files); others are
+    held back, which is counted and told. After `give_up_s` of nothing but failures the whole run is aborted."""
 
     warmup_s: float = 0.0
     timeout_s: float = 30.0

@@ -15,7 +15,7 @@ from shoal.measure.types import Failure, Floats, LoadResult, Target
 
 _NAN = float("nan")
 _FEWEST_FAILURES = 3
-"""So many in a row, at least, before a load is given up."""
+"""The least number in a row before a load is given up."""
 
 
 class Stream:

@@ -83,8 +83,8 @@ def milliseconds(seconds: float) -> str:
 @dataclass(frozen=True, slots=True)
 class Check:
     """What a simulation says of one demand: the share of late requests, of which `allowed` may be, and its quantile's
-    latency in seconds. A refused request is late, and takes for ever. Neither `holds` nor `broken`: so many requests
-    could not tell."""
+    latency in seconds. A refused request is late, and takes for ever. Neither `holds` nor `broken`: this number
+    of requests could not tell."""
 
     name: str
     requests: int

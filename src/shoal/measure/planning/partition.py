@@ -25,13 +25,13 @@ _NODES = 300
 """Branches after which HiGHS hands over the best it has."""
 _STARTS = 12
 _APART = 14
-"""So many pieces are packed anew at once."""
+"""The number of pieces that are packed anew at once."""
 _APART_COLUMNS = 4_000
 
 
 def pack(oracle: Oracle, *, columns: int = 10_000, rounds: int = 40, seed: int = 0) -> Packing:
-    """Never worse than `squishy`. Lists at most so many `columns`; if there are more, generates and improves for so
-    many `rounds` each, or until the oracle was asked enough."""
+    """Never worse than `squishy`. Lists at most `columns` of them; if there are more, generates and improves for
+    `rounds` rounds each, or until the oracle was asked enough."""
     if not oracle.pieces:
         return Packing((), optimal=True)
     first = squishy(oracle)

@@ -1,4 +1,4 @@
-"""Cutting demands that fill whole servers: so many full servers, and a rest that can share one."""
+"""Cutting demands that fill whole servers: full servers, and a rest that can share one."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _filling(
     """Full servers of the type that is cheapest for its load; None if none is cheaper for it than `whole` is."""
     best: tuple[float, str, Full] | None = None
     for one in servers:
-        # Even if it carried all that its slots can do, would so many cost less?
+        # Even if it carried all that its slots can do, would this number of them cost less?
         hopeless = whole is not None and one.per_hour * int(model.least_share(demand, one)) >= whole.per_hour
         if one.limit == 0 or one == whole or hopeless:
             continue

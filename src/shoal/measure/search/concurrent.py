@@ -23,7 +23,8 @@ FIRST_GUESS = 0.7
 SPARE = 1.1
 """Arrivals are made for somewhat more requests than a trial takes: their number is random."""
 _FEWEST = 6.0
-"""Without a single miss, so many over the share allowed prove an objective to be kept (600 for a 99th percentile)."""
+"""Without a single miss, this number over the share allowed proves an objective to be kept (600 for a 99th
+percentile)."""
 
 
 class ConcurrentLoad:
@@ -140,7 +141,8 @@ class ConcurrentProbe:
 def closed(
     prepared: Prepared, clients: int, duration_s: float, settings: Settings, on_progress: OnProgress
 ) -> LoadResult:
-    """So many clients that send without a pause, from the start. Raises Unavailable where nothing is answered well."""
+    """Run this number of clients that send without a pause, from the start. Raises Unavailable where nothing is
+    answered well."""
     load = ClosedLoad(prepared.target, clients, duration_s)
     cold = replace(settings, warmup_s=0.0)
     (result,) = run(drive([load], cold, prepared=[prepared], on_progress=on_progress))

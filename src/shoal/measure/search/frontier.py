@@ -68,8 +68,8 @@ def find_frontier(
     time_is_up: Callable[[], bool] = lambda: False,
 ) -> Frontier:
     """Search until the Pareto front is known to `gap` (in sums of normalised throughput): no mix is open by more, or
-    for as many mixes in a row as there are tenants the front was where its neighbours said. Or until so many
-    `rays` were searched (None: 4 per tenant), or after the mix at whose end `time_is_up` says so: what was measured
+    for as many mixes in a row as there are tenants the front was where its neighbours said. Or until this number of
+    `rays` was searched (None: 4 per tenant), or after the mix at whose end `time_is_up` says so: what was measured
     until then is kept, and the reason states how exactly the front is known.
 
     `start_per_s` are first guesses of the dedicated capacities, which are searched for first unless they are given.
@@ -255,7 +255,7 @@ class _Search:
 
 
 class _Jury:
-    """One judge per tenant: kept if all keep, broken if one breaks. Each is so much surer of itself that the verdict
+    """One judge per tenant: kept if all keep, broken if one breaks. Each is surer of itself, so that the verdict
     of all has the effort's confidence (Bonferroni)."""
 
     def __init__(self, goals: Mapping[str, Goal], effort: Effort) -> None:

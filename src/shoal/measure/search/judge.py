@@ -22,7 +22,7 @@ _FEWEST = 50
 _FIRST_LOOK = 3.0
 """Late requests to be expected at the first look: before, one clump could pass for an overload."""
 _BATCHES = (10, 20)
-"""Design effects are measured with so many batches, and the largest is believed."""
+"""Design effects are measured with these numbers of batches, and the largest is believed."""
 _TICK_S = 1e-9
 """What differs by less is rounding, which clumps: all requests of a simulated server may take equally long."""
 
@@ -77,7 +77,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One rate that was tried. `share` is that of late requests; so many requests as `effect` says told as much as one
+    """One rate that was tried. `share` is that of late requests; as many requests as `effect` says told as much as one
     independent one would have."""
 
     rate_per_s: float

@@ -157,7 +157,7 @@ def deliveries(
     context: CommandContext,
     tenant: TenantOption = None,
     state: Annotated[State | None, typer.Option("--state", "-s", help="Only in this state.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="The most entries to show.")] = 50,
 ) -> None:
     """What was sent, waits, or was given up, the newest first."""
     with context.client() as client:

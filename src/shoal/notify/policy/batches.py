@@ -8,7 +8,7 @@ MOST_OPEN = 4
 """Deliveries of one channel that are made and not over. The news of a receiver that is away pile up as rows, which cost
 little, and go to it in few messages once it is back."""
 FLOOD = 20
-"""From so many news at once on, they come together."""
+"""From this number of news at once on, they come together."""
 LARGEST = 100
 """News in one message."""
 

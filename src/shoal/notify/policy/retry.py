@@ -14,8 +14,9 @@ _EXPONENT = 20
 
 
 def back_off_s(attempts: int, key: str, first_s: float, asked_s: float = 0.0) -> float:
-    """After so many failures: `first_s`, then twice as long each time, at most an hour. It is spread by a quarter, so
-    that receivers are not met by all at once. `asked_s` is what the receiver asked for; it counts up to the hour."""
+    """Seconds to wait after this number of failures: `first_s`, then twice as long each time, at most an hour. It is
+    spread by a quarter, so that receivers are not met by all at once. `asked_s` is what the receiver asked for; it
+    counts up to the hour."""
     spread = 0.75 + 0.5 * random.Random(f"{key}/{attempts}").random()  # noqa: S311 - no secret
     grown = first_s * 2.0 ** min(max(attempts - 1, 0), _EXPONENT) * spread
     return min(max(grown, asked_s), LONGEST_S)

@@ -10,7 +10,7 @@ from shoal.offload.annotations.types import Backend, Broadcast
 from shoal.placement import Graph, Link, Node, Placement, place
 
 Estimator = Callable[[int, Backend], float]
-"""Seconds that a function takes for so many elements at a backend."""
+"""Seconds that a function takes for this number of elements at a backend."""
 
 SITES = (Backend.CPU, Backend.GPU)
 PCI_EXPRESS = Link(12e9, 2e-5)

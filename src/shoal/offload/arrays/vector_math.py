@@ -22,7 +22,7 @@ _REGISTERS = {128: "b", 256: "d", 512: "e"}
 
 
 def symbol(name: str, char: str, lanes: int) -> str:
-    """The name of a function for so many values of a type; empty where the ABI has no register of that size."""
+    """The name of a function for this number of values of a type; empty where the ABI has no register of that size."""
     register = _REGISTERS.get(lanes * (64 if char == "d" else 32))
     if register is None:
         return ""

@@ -31,7 +31,7 @@ class Dot(ABC):
         self.bytes = 4 * target.lanes
 
     def vector_bytes(self, elements: int) -> int:
-        """What a converted vector of so many elements takes, rounded up to whole registers."""
+        """The size of a converted vector of this number of elements, rounded up to whole registers."""
         return HEADER + -(-elements // self.target.lanes) * self.target.lanes * self.element_bytes
 
     element_bytes = 4

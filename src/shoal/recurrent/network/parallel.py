@@ -50,7 +50,7 @@ def operations(spec: LayerSpec, steps: int, rows: int) -> int:
 
 
 def slices(rows: int, parts: int) -> list[slice]:
-    """The rows in so many parts of about one size, none empty."""
+    """The rows in this number of parts of about one size, none empty."""
     parts = max(1, min(rows, parts))
     ends = [rows * part // parts for part in range(parts + 1)]
     return [slice(first, last) for first, last in pairwise(ends)]

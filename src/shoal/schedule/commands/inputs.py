@@ -111,7 +111,7 @@ def _known_by_example(work: Workload, table: Throughputs) -> None:
 
 
 def pools_of(text: str, per_node: int | None, table: Throughputs, unconsolidated: bool) -> tuple[Pool, ...]:
-    """`v100=8,p100=16@1.46`: pools, at so many dollars an hour for each accelerator; those of Gavel's types have the
+    """`v100=8,p100=16@1.46`: pools, with the dollars an hour of each accelerator; those of Gavel's types have the
     prices that Gavel uses for them unless told. With `unconsolidated`, gangs may run at the speeds that the table has
     for TYPE_unconsolidated."""
     pools: list[Pool] = []

@@ -17,10 +17,10 @@ from shoal.schedule.oracle import Oracle, Source
 from shoal.schedule.types import Array
 
 MANY = 8
-"""Up to so many sizes all are looked at; of a wider range the doublings of the least, and the most."""
+"""Up to this number of sizes, each is considered; of a wider range the doublings of the least, and the most."""
 
 GUESS = 1.0
-"""The relative deviation of an estimate that rests on nothing: what doubts itself so much tells nothing of a size."""
+"""The relative deviation of an estimate that rests on nothing: with such a deviation it says nothing of a size."""
 
 SLOPE, SLOPE_DOUBT = 1.0, 0.3
 """What the power is taken to be before two sizes were measured, and its standard deviation."""
@@ -29,7 +29,7 @@ STEADY = 0.01
 """Measurements that differ by less are not told apart."""
 
 
-def ladder(least: int, most: int) -> tuple[int, ...]:
+def candidate_sizes(least: int, most: int) -> tuple[int, ...]:
     """The numbers of ranks, rising, that are looked at for a gang of `least` to `most`."""
     if most - least < MANY:
         return tuple(range(least, most + 1))
@@ -70,7 +70,7 @@ def complete(rate: Array, std: Array, sizes: Sequence[int]) -> tuple[Array, Arra
 
 def by_size(oracle: Oracle, facts: Facts, job: str, per_rank: int, kind: str) -> Reason:
     """What is believed of a job on one type at each number of ranks that it may have."""
-    ranks = ladder(*facts.ranks) if facts.ranks is not None else (1,)
+    ranks = candidate_sizes(*facts.ranks) if facts.ranks is not None else (1,)
     sizes = [per_rank * count for count in ranks]
     rate, std = oracle.rates([(job, facts.sized(size)) for size in sizes], [kind])
     rate, std = (each[0, :, 0] for each in complete(rate[None], std[None], sizes))

@@ -18,12 +18,12 @@ from shoal.core import ANY, Affinity, Money, PriorityClass, Resources, Share, Te
 from shoal.extension import LiveJob
 from shoal.schedule import Configuration, JobView, Pool, Problem, problem_of
 from shoal.schedule.live.facts import Facts, Look, facts_of
-from shoal.schedule.live.goodput import complete, ladder
+from shoal.schedule.live.goodput import candidate_sizes, complete
 from shoal.schedule.minimum_run import Unsaved, saves, unsaved, waited_for
 from shoal.schedule.oracle import Oracle
 
 PRIORITY_DOUBLES = 10.0
-"""So many points of priority double a job's weight."""
+"""The points of priority that double a job's weight."""
 
 NONE_WAITS: Mapping[str, float] = {}
 
@@ -332,7 +332,7 @@ class _Views:
         gang = count * ranks
         if not self._rules.sizes or facts.ranks is None:
             return _Asked(job, facts, place, ranks, gang, (gang,))
-        sizes = {gang, *(count * each for each in ladder(*facts.ranks))}
+        sizes = {gang, *(count * each for each in candidate_sizes(*facts.ranks))}
         return _Asked(job, facts, place, ranks, gang, tuple(sorted(sizes)))
 
     def of(self, asked: _Asked) -> JobView:

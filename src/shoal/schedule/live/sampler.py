@@ -1,4 +1,4 @@
-"""Turns what jobs report into throughput samples: so many steps since the report before."""
+"""Turns what jobs report into throughput samples: the steps since the report before."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ _SAMPLE_S = 5.0
 """A job's rate is sampled at most so often, and several times a round."""
 
 MANY = 1000
-"""From so many competing jobs on a round is made in a thread beside the server's loop, which would stand still for it.
-Up to there (some 40 ms) it is made at once."""
+"""From this number of competing jobs on, a round is made in a thread beside the server's loop, which would stand still
+for it. Up to there (some 40 ms) it is made at once."""
 
 
 class _Made(NamedTuple):

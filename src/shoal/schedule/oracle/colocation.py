@@ -22,7 +22,8 @@ NOISE = 0.04
 RANK = 16
 """Factors, at most: beyond this many the rows of further kinds add little, and cost."""
 ALIKE, IN_COMMON = 0.03, 4
-"""Kinds whose fractions differ less than this (root mean square) in at least so many measurements are one kind."""
+"""Kinds whose fractions differ less than this (root mean square) in at least this number of measurements are one
+kind."""
 LOWEST = 0.01
 """No fraction is predicted lower: what fits makes some progress."""
 

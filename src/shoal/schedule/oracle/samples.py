@@ -1,4 +1,4 @@
-"""What workloads report: so many steps in so many seconds."""
+"""Reports of workloads: steps done within seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEAST, MOST = 1e-12, 1e12
 
 
 def is_rate(steps: float, seconds: float) -> bool:
-    """Whether so much progress is a rate that a sample may have."""
+    """Whether this progress is a rate that a sample may have."""
     return LEAST <= steps / seconds <= MOST
 
 

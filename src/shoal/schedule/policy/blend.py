@@ -184,7 +184,7 @@ def came_at_once(problem: Problem) -> bool:
 
 
 def _guarded(sub: Subproblem, gain: Array, ratio: Array, is_late: Mask) -> Array:
-    """(n, k) `gain` (n, k), but for jobs that are late (k,) by their `ratio` (k,) so much that each accelerator of
+    """(n, k) `gain` (n, k), but for jobs that are late (k,) by their `ratio` (k,) enough that each accelerator of
     theirs counts for more than others."""
     left = sub.work_left
     if not is_late.any():

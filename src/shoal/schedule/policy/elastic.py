@@ -143,7 +143,8 @@ def _ways(problem: Problem, sub: Subproblem) -> _Ways:
 
 
 def _options(problem: Problem, sub: Subproblem, ways: _Ways) -> tuple[Index, Market]:
-    """The option (k,) that each way is, and a market whose columns are options: so many accelerators of a column."""
+    """The option (k,) that each way is, and a market whose columns are options: a number of accelerators of a
+    column."""
     kinds, option = np.unique(np.stack([ways.column, ways.accelerators]), axis=1, return_inverse=True)
     column, accelerators = kinds
     pools = sub.market.constraints[0]

@@ -49,7 +49,7 @@ def makespan(
     outcome = with_spare(sub, fastest, fastest.value * sub.work_left)
     if agnostic:
         outcome = evened(sub, outcome)
-    # One more accelerator ends everything so many seconds earlier.
+    # One more accelerator ends everything this number of seconds earlier.
     seconds = replace(
         outcome, value=1.0 / fastest.value, bound=1.0 / fastest.bound, prices=fastest.prices / fastest.value**2
     )

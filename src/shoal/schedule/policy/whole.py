@@ -16,7 +16,7 @@ from shoal.schedule.types import Array, Index, Mask, positions
 
 WHOLE = 1.0 - 1e-6
 EXCHANGES = 200
-"""At most so many; there were never more than forty in two thousand decisions of a hundred jobs."""
+"""The most of them; there were never more than forty in two thousand decisions of a hundred jobs."""
 
 EPS = 1e-9
 

@@ -42,5 +42,5 @@ class Settings:
 
 
 REMEMBERED = 10.0
-"""A job that waits through so many time slices of others (a gang, behind jobs that keep their places) is still paid
-back in full; more would let it keep others out for as long again."""
+"""A job that waits through this number of time slices of others (a gang, behind jobs that keep their places) is still
+paid back in full; more would let it keep others out for as long again."""

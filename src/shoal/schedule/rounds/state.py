@@ -16,10 +16,10 @@ from shoal.schedule.types import Array, Index, Mask
 VERSION = 3
 
 WINDOW = 10
-"""Over so many rounds what a job received is compared with what its shares promised."""
+"""Over this number of rounds, what a job received is compared with what its shares promised."""
 
 TOOK = 256
-"""So many jobs that ended last say what a long time is."""
+"""The number of jobs, of those that ended last, that say what a long time is."""
 
 
 _ARRAYS: Mapping[str, tuple[type, tuple[str, ...]]] = MappingProxyType({

@@ -54,7 +54,7 @@ class Cluster:
         return everybody.rows(jobs, ids=self.ids_of(jobs), configurations=configurations, **state)
 
     def speed(self, jobs: Index, column: Index, accelerators: Index) -> Array:
-        """(k,) how fast jobs are alone in these columns, with so many accelerators."""
+        """(k,) how fast jobs are alone in these columns, with this number of accelerators."""
         rate: Array = self.rate[jobs, column]
         for size, speeds in self.sizes.items():
             mine = accelerators == size
@@ -70,7 +70,8 @@ class Cluster:
         return self.rate @ (counts / counts.sum()), counts.sum() / self.workload.gang
 
     def alone(self, jobs: Index, among: int) -> Array:
-        """(k,) the speed that each of these jobs has in an isolated share, if so many jobs divide all pools evenly."""
+        """(k,) the speed that each of these jobs has in an isolated share, if this number of jobs divides all pools
+        evenly."""
         whole, enough = self._isolated
         speed: Array = whole[jobs] * np.minimum(enough[jobs] / among, 1.0)
         return np.where(speed > 0.0, speed, 1.0)

@@ -28,7 +28,7 @@ from shoal.schedule.simulate.result import OnProgress, Simulated
 from shoal.schedule.types import Array, Index, Pool, Problem, positions
 
 IDLE_ROUNDS = 1000
-"""After so many rounds in which nothing runs, and nothing will come, no job ever will."""
+"""The number of rounds in which nothing runs, and nothing will come, after which no job ever will."""
 
 
 def simulate(

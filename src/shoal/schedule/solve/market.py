@@ -21,7 +21,7 @@ BLOCK = 8192
 
 
 def repeated(values: Array, count: int) -> Array:
-    """Values (m,) or (n, m) so many times side by side: `np.tile` without its layers, as `positions` is."""
+    """Values (m,) or (n, m) repeated side by side: `np.tile` without its layers, as `positions` is."""
     return np.concatenate([values] * count, axis=-1)
 
 
@@ -187,7 +187,7 @@ class Market:
         return clean if over <= 1.0 else clean / (over * (1 + 1e-15))
 
     def times(self, count: int) -> Market:
-        """So many of it side by side, under the same limits (which say nothing about all of them together)."""
+        """Copies of it side by side, under the same limits (which say nothing about all of them together)."""
         if count == 1:
             return self
         if count not in self._times:

@@ -20,7 +20,8 @@ GAP = 1e-9
 
 ROUGH = 1e-7
 PATIENCE = 10
-"""A search whose mixture has not gained for so many rounds ends at the rougher gap, which it reports as it is."""
+"""A search whose mixture has not gained for this number of rounds ends at the rougher gap, which it reports as it
+is."""
 
 ROUNDS = 1000
 FLOOR = 1e-14
@@ -34,7 +35,7 @@ TOWARDS_BEST = 0.5
 MEMORY, SMALL = 32, 1024
 """Prices that are remembered from one search to the next, and rows up to which (those of all prices counted) it costs
 next to nothing to ask a few more at once. Prices are good ones where some row is indifferent between two columns,
-whoever else there is, so that old ones become right again."""
+whatever the other rows, so that old ones become right again."""
 
 PARTS = np.array([0.0, 0.1, 0.25, 0.5, 0.75, 0.9])[:, None]
 """How far towards the best prices a search that may ask several at once looks."""

@@ -21,7 +21,7 @@ GANG_MIX: Mapping[int, float] = {1: 0.7, 2: 0.1, 4: 0.15, 8: 0.05}
 """The part of jobs with each number of accelerators, as in Gavel."""
 
 LONGEST = 1000.0
-"""No job takes longer than so many medians: of a tail without a mean one job would be all of the work."""
+"""No job takes longer than this number of medians: of a tail without a mean one job would be all of the work."""
 
 
 def heavy_tailed_jobs(

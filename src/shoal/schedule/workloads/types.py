@@ -18,7 +18,7 @@ NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """From this second on, an accelerator of this type costs so much."""
+    """From this second on, an accelerator of this type costs this price."""
 
     at_s: float
     type: str

@@ -162,7 +162,7 @@ def services(
     ] = None,
     tenant: TenantOption = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Stopped ones as well.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="The most entries to show.")] = 100,
 ) -> None:
     """List services, or show one with its replicas and models."""
     from shoal.serve.lifecycle import ServiceState

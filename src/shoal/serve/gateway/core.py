@@ -36,7 +36,7 @@ _WAY_S, _WAY_SHARE = 0.005, 0.1
 """How much of a caller's time is kept for the way to it and back, at most, and as a share: its clock began before ours,
 and what is in time only just would be late there."""
 LATE = 2.0
-"""Requests without a timeout of their own are answered at so many times the service's objective, done or not."""
+"""Requests without a timeout of their own are answered at this multiple of the service's objective, done or not."""
 _SHADOW_PATIENCE_S = 5.0
 _AHEAD_S = 0.002
 """Several times what a batch is on its way to a replica and back: executions shorter than this are sent ahead."""

@@ -32,13 +32,13 @@ log = logging.getLogger("shoal.serve.grpc")
 _LONGEST_MESSAGE = 2000
 """Characters of an error that fit into HTTP/2 headers beside everything else."""
 _CALLS = 4096
-"""So many are worked on at once."""
+"""The most that are worked on at once."""
 MOST_FIELDS = 1 << 17
 """Fields of a request: the event loop reads them one by one."""
 _FEW_FIELDS = 1 << 12
 """Bytes in which there cannot be many."""
 STREAM_WINDOW = 32
-"""So many requests of one stream are worked on at once."""
+"""The most requests of one stream that are worked on at once."""
 
 Context = Any
 """A grpc.aio.ServicerContext."""

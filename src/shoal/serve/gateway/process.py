@@ -44,7 +44,7 @@ USAGE_FILE, KEPT_FOLDER = "usage.jsonl", "kept"
 _ASK_EVERY_S = 2.0
 """How old a runtime's figures may be."""
 _KILLS = 200
-"""So many are remembered in the status."""
+"""The number that is kept in the status."""
 
 
 class GatewayProcess:

@@ -94,7 +94,7 @@ class Sequences:
             raise self.absent(live.key)
 
     def place(self, live: LiveSequence, queue: str, model: tuple[str, str], replica: Replica, size: int) -> None:
-        """Its state, of so many bytes, will be there."""
+        """Its state, of this number of bytes, will be there."""
         live.queue, live.model, live.version, live.replica = queue, model, model[1], replica
         live.size = size
         self._placed.setdefault(queue, {})[live.number] = live

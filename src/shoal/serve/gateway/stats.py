@@ -135,7 +135,7 @@ class Stats:
         return sum(total.total_s for total in self.batches.values())
 
     def executed(self, samples: int, requests: int, times: Times) -> None:
-        """A batch of so many is done; each of its requests took part in all of it, and is counted by `answered`."""
+        """A batch of this size is done; each of its requests took part in all of it, and is counted by `answered`."""
         self.executions += 1
         self.inferences += samples
         self.compute_input.add(times.compute_input_s, requests)

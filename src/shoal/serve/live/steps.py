@@ -85,7 +85,7 @@ def update(
 
 
 def scale(service: ServiceRecord, replicas: int, *, actor: str, now: float, cause: str = "") -> ServiceChange | None:
-    """None when so many are wanted already. Raises Conflict when it is stopping."""
+    """None when that number is wanted already. Raises Conflict when it is stopping."""
     _not_stopping(service)
     if replicas == service.replicas:
         return None

@@ -35,8 +35,8 @@ SCHEDULERS = tuple(_MAKERS)
 def make_scheduler(
     name: str = DEFAULT_SCHEDULER, *, slots: int, profiles: Profiles | None = None, ahead_s: float = 0.0
 ) -> Scheduler:
-    """A new scheduler for a device with so many compute slots; `profiles` is what was learned about executions, to
-    keep or to share. With `ahead_s`, replicas are sent one more execution while they are at one that is shorter (see
+    """A new scheduler for a device with this number of compute slots; `profiles` is what was learned about executions,
+    to keep or to share. With `ahead_s`, replicas are sent one more execution while they are at one that is shorter (see
     `SharedDevice`). Raises Invalid for an unknown name."""
     maker = _MAKERS.get(name)
     if maker is None:

@@ -23,7 +23,7 @@ from shoal.serve.scheduling.queues import USE_MEMORY_S, Account, PriorityLevel, 
 BURST_S = 0.05
 """What a tenant did not claim of its share while it had nothing to start, it may claim later only up to this."""
 LOOK_PAST = 8
-"""So many accounts of a level that cannot start anything now are passed over in one decision, at most."""
+"""The most accounts of a level that are passed over in one decision because they cannot start anything now."""
 PROMISES_AGE_S = 0.05
 """Patience follows the learned profiles; it is worked out anew when it is older than this."""
 GAP_POLL_S = 0.05
@@ -403,7 +403,7 @@ class SharedDevice:
             self._post(execution.queue)
 
     def _room_at(self, slots: int) -> float:
-        """When so many slots are expected to be free."""
+        """When this number of slots is expected to be free."""
         free = self.free
         for execution in sorted(self._running.values(), key=lambda each: each.ends_at):
             free += execution.slots

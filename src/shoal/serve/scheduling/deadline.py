@@ -51,7 +51,7 @@ SATURATED = 0.95
 """From this part of the slots in use on, what others used lately is not left to tenants that want more: without it a
 noisy tenant on three slots has twice as many late answers."""
 RIVALS = 4
-"""At most so many tenants are weighed against each other when not all can be in time."""
+"""The most tenants that are weighed against each other when not all can be in time."""
 LOOK_AT = 12
 """Of the most urgent tenants; if all of them are beyond their share, the one that is owed most stands for the rest."""
 PROBE_SHARE = 0.05

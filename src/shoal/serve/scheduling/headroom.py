@@ -6,7 +6,7 @@ own cautious execution time (the other half is for waiting on its own class). He
 
 - an execution that surely ends within the smallest patience may use any free slot;
 - longer ones may together hold slots as long as enough are left for every service whose patience they exceed. Enough
-  are as many as its widest execution needs, and so many that the guaranteed class's recent use fills at most 70 %.
+  are as many as its widest execution needs, and enough that the guaranteed class's recent use fills at most 70 %.
 
 On a device with one slot, work longer than the patience therefore never runs: there is no gap in which it could not
 break a promise. A guaranteed service without an objective promised nothing that waiting could break, and only goes
@@ -50,7 +50,7 @@ class Headroom:
                 self._stairs.append((service, need))
 
     def longest_s(self, slots: int, held: Sequence[tuple[float, int]], used: float) -> float:
-        """The longest that a best-effort execution on so many slots may take if it starts now.
+        """The longest that a best-effort execution on this number of slots may take if it starts now.
 
         `held` are the best-effort executions that run, as (time left, slots), and `used` the slots that the
         guaranteed class used in the recent past, on average.

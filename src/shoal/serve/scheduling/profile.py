@@ -36,13 +36,13 @@ _SHAPE_MEMORY = 256.0
 _WINDOW = 128
 _WINDOW_S = 60.0
 _START = 8
-"""So many measurements make a first estimate."""
+"""The number of measurements that makes a first estimate."""
 _FEW = 20
-"""So many measurements make a tail, and tell whether the size explains anything."""
+"""The number of measurements that makes a tail, and tells whether the size explains anything."""
 _UNKNOWN_TAIL = 2.0
 """What the tail is taken for at first; measurements take over within the first `_FEW`."""
 _SINGLES = 8
-"""Of executions of one sample, which are the most and say least of the shape, it looks at one in so many."""
+"""One in this number of executions of one sample is used: they are the most, and say least of the shape."""
 _CLIP = 4.0
 _SHAPE_CLIP = 2.0
 _EXPLAINED = 0.3
@@ -51,7 +51,8 @@ _STEEPEST = 3.0
 _WORTH_BATCHING = 1.1
 """Batches pay when the largest yields at least this many times the samples per second of single ones."""
 _TRY_AGAIN = 2000
-"""After so many executions without a batch one is tried: a pause of the machine may have spoken against them."""
+"""The number of executions without a batch after which one is tried: a pause of the machine may have spoken against
+them."""
 
 
 class ExecutionProfile:
@@ -236,7 +237,7 @@ class StepProfile:
         self.steps = 0.0
 
     def observe(self, steps: int, rows: float, step_s: float, now: float) -> None:
-        """A request that was there for so many steps."""
+        """A request that was there for this number of steps."""
         if steps < 1:
             return
         self._times.observe(max(1, round(rows)), step_s, now=now)

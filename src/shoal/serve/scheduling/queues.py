@@ -220,7 +220,7 @@ class Queue:
         return None
 
     def pop(self, samples: int = 1) -> list[Item]:
-        """Takes the head, and those after it that may share a batch with it, up to so many samples in all.
+        """Takes the head, and those after it that may share a batch with it, up to this number of samples in all.
 
         Looks no further than a batch's length past requests of another kind. The queue must not be empty.
         """

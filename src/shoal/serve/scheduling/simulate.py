@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from shoal.serve.scheduling.interface import Batch, Item, QueueSpec, Scheduler
 
 ServiceTime = Callable[[int, Random], float]
-"""Draws the seconds that an execution of so many samples takes."""
+"""Draws the seconds that an execution of this number of samples takes."""
 
 
 def affine(setup_s: float, per_sample_s: float, jitter: float = 0.0) -> ServiceTime:

@@ -78,7 +78,7 @@ def read(said: bytes) -> Found | None:
 
 
 def output_of(connect: Callable[[], Connection]) -> tuple[int, bytes]:
-    """Exit code and output, at most so much, of a session that reads nothing."""
+    """Exit code and output, up to a limit, of a session that reads nothing."""
     nothing = os.open(os.devnull, os.O_RDWR)
     reader, writer = os.pipe()
     parts: list[bytes] = []

@@ -48,7 +48,7 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUES", help="lr=0.1,0.01; with --random also 1e-5..0.1:log, 1..8:int."),
     ] = None,
-    random: Annotated[int | None, typer.Option(metavar="N", min=1, help="So many random draws.")] = None,
+    random: Annotated[int | None, typer.Option(metavar="N", min=1, help="The number of random draws.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Other draws with another seed.")] = None,
     rows: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A CSV file with a row for each trial.", dir_okay=False)
@@ -59,7 +59,7 @@ def run(
         int | None, typer.Option("--stop", metavar="ETA", min=2, help="End trials early: of ETA at a rung one goes on.")
     ] = None,
     first: Annotated[int | None, typer.Option(metavar="STEP", min=1, help="The step of the first rung.")] = None,
-    at_once: Annotated[int | None, typer.Option(metavar="N", min=1, help="So many trials at a time.")] = None,
+    at_once: Annotated[int | None, typer.Option(metavar="N", min=1, help="The most trials at a time.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the trials and submit nothing.")] = False,
     tenant: TenantOption = None,
 ) -> None:  # fmt: skip

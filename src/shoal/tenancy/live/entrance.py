@@ -14,7 +14,7 @@ from shoal.core import Clock, Overloaded
 from shoal.tenancy.live.turns import Gate
 
 _BEGIN = 64
-"""So many requests begin in each round of the event loop, of all planes in turn."""
+"""The number of requests that begin in each round of the event loop, of all planes in turn."""
 _BUSY_RETRY_S = 5.0
 """A guess at when some of the requests that are held open will have ended."""
 _PROBES = {"/healthz": "ok\n", "/readyz": "ready\n"}
@@ -52,7 +52,7 @@ class Entrance:
             )  # fmt: skip
 
     def count(self, plane: str, answering: int) -> None:
-        """A request to a plane that answers so many already. Raises Overloaded."""
+        """A request to a plane; raises Overloaded where the plane has the most requests in work."""
         limits = self._limits
         hint = "ask less often; the admin of the shared server can raise the settings below tenancy"
         if answering >= limits.requests_at_once:

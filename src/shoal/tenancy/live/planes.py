@@ -42,15 +42,15 @@ log = structlog.get_logger("shoal.tenancy")
 
 _LOOK_S = 1.0
 _WRITERS = 6
-"""Threads that write for all planes: so many planes are flushed to the disk at once. More of them were measured to take
+"""Threads that write for all planes: each flushes one plane to the disk at a time. More of them were measured to take
 more of the processor, and to be no faster."""
 
 _STARTS = 32
-"""A plane hands over so many gangs in a decision: between them others have their turns."""
+"""The most gangs that a plane hands over in one decision: other planes have their turns in between."""
 _WAKING = 16
-"""So many planes are woken at once when the server starts: the disk serves them together."""
+"""The number of planes that are woken at once when the server starts: the disk serves them together."""
 _NAMED = 5
-"""So many jobs are named where a plane is not deleted because of them."""
+"""The most jobs that are named where a plane is not deleted because of them."""
 _SWEEP_S = 600.0
 """What is left over of deleted planes and could not be removed is tried again so often."""
 

@@ -100,5 +100,5 @@ def _asked(extensions: Mapping[str, Any]) -> UsersManifest:
 
 
 def _remembered(user: User, gang: Gang) -> Account:
-    """For what has begun: whoever has the number or the group now has nothing to do with it."""
+    """For what has begun: the user who has the number or the group now has nothing to do with it."""
     return Account(user.name, user.uid, _NOBODY, (), gang.run_dir)

@@ -52,8 +52,8 @@ from shoal.serve.types import LOAD_TIMEOUT_S
 T = TypeVar("T")
 
 HANGS_OBJECTIVES, HANGS_S = 20.0, 5.0
-"""An execution of so many times the service's objective, and of at least so many seconds, hangs: its replica is killed.
-Less would kill models that are slow for a moment."""
+"""An execution that takes this multiple of the service's objective, and at least these seconds, hangs: its replica is
+killed. Less would kill models that are slow for a moment."""
 
 log = logging.getLogger("shoal.serve")
 

@@ -31,7 +31,8 @@ log = logging.getLogger("shoal.serve")
 BACK_WITHIN_S = 5.0
 """How long a service's requests wait for a replica that died: the control plane starts it again."""
 DEATHS = 3
-"""A model at whose loading so many replicas died in a row is not loaded any more: the others may live without it."""
+"""A model is not loaded any more when this number of replicas died in a row while they loaded it: the others may live
+without it."""
 _LOOK_S = 0.005
 
 
@@ -310,7 +311,7 @@ class ReplicaSet(ReplicaEvents):
         return "its replicas are still loading"
 
     def used(self, name: str, key: str, times: int) -> None:
-        """The replica of this name executed so many requests: what memory goes by."""
+        """Count the requests that the replica of this name executed: its share of memory follows them."""
         member = self.members.get(name)
         if member is not None and member.budget:
             member.cache.use(key, times)

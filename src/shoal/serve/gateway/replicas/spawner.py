@@ -152,5 +152,5 @@ class SpawnedReplica:
 
 
 def pause_s(quick_deaths: int, first_s: float) -> float:
-    """How long to wait before a replica that died quickly so many times in a row is started again."""
+    """How long to wait before a replica is started again that died quickly this number of times in a row."""
     return min(first_s * 2 ** min(quick_deaths - 2, 30), LONGEST_PAUSE_S) if quick_deaths > 1 else 0.0

@@ -20,7 +20,7 @@ _MOST_TRIES = 16
 """The maximum number of orders of jobs that are tried before something else changes."""
 
 
-class Keeper:
+class WindowEnforcer:
     """`notice_s`: so long before a window begins, what is in its way is asked to leave. Jobs without a time limit start
     in its place no more for `lead_s` before it."""
 
