@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,19 @@ class CliContext(CommandContext):
         return None if self.url or os.environ.get("SHOAL_URL") else self.folder().absolute()
 
     def client(self, *, patience_s: float = 2.0) -> Client:
+        _leave_out_httpx_command()
         from shoal.sdk import Client
 
         return Client(self.url, home=self.home, patience_s=patience_s, first_s=_FIRST_S)
+
+
+def _leave_out_httpx_command() -> None:
+    """Import httpx without its own command line, which takes as long as the rest of it; httpx lives without."""
+    name = "httpx._main"
+    if "httpx" in sys.modules:
+        return
+    sys.modules[name] = None  # type: ignore[assignment]  # what cannot be imported
+    try:
+        import httpx  # noqa: F401
+    finally:
+        del sys.modules[name]
