@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.base.console.command import CommandContext
+from shoal.base.imports import absent, without_pydantic_plugins
 
 if TYPE_CHECKING:
     from shoal.sdk import Client
@@ -25,19 +25,8 @@ class CliContext(CommandContext):
         return None if self.url or os.environ.get("SHOAL_URL") else self.folder().absolute()
 
     def client(self, *, patience_s: float = 2.0) -> Client:
-        _leave_out_httpx_command()
-        from shoal.sdk import Client
+        with absent("httpx._main"):  # its own command line takes as long to load as the rest of it
+            from shoal.sdk import Client
+        without_pydantic_plugins()
 
         return Client(self.url, home=self.home, patience_s=patience_s, first_s=_FIRST_S)
-
-
-def _leave_out_httpx_command() -> None:
-    """Import httpx without its own command line, which takes as long as the rest of it; httpx lives without."""
-    name = "httpx._main"
-    if "httpx" in sys.modules:
-        return
-    sys.modules[name] = None  # type: ignore[assignment]  # what cannot be imported
-    try:
-        import httpx  # noqa: F401
-    finally:
-        del sys.modules[name]
