@@ -107,8 +107,8 @@ def _catalogue() -> _Catalogue:
     from importlib.metadata import entry_points
 
     own = _own_entries()
-    others = sorted(entry_points(group=GROUP), key=_package)
-    return _catalogued((*own, *(entry for entry in others if entry not in own)))
+    others = (entry for entry in entry_points(group=GROUP) if entry not in own)
+    return _catalogued((*own, *sorted(others, key=_package)))
 
 
 @cache
@@ -128,6 +128,8 @@ def _own(entry: EntryPoint) -> Component:
 
 
 def _package(entry: EntryPoint) -> str:
+    if entry in _own_entries():
+        return _OWN  # a distribution reads all of its metadata each time that it is asked for its name
     return entry.dist.name if entry.dist is not None else entry.value
 
 

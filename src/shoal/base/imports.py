@@ -20,3 +20,12 @@ def absent(*names: str) -> Iterator[None]:
         for name in hidden:
             if sys.modules.get(name) is None:
                 sys.modules.pop(name, None)
+
+
+def without_pydantic_plugins() -> None:
+    """For a program of ours: pydantic looks into every installed package for plugins when it builds its first model.
+    Such a plugin watches an application's own models; it has nothing to do with ours."""
+    from pydantic.plugin import _loader
+
+    if getattr(_loader, "_plugins", {}) is None:
+        _loader._plugins = {}

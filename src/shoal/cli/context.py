@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.base.console.command import CommandContext
+from shoal.base.imports import absent, without_pydantic_plugins
 
 if TYPE_CHECKING:
     from shoal.sdk import Client
@@ -24,6 +25,8 @@ class CliContext(CommandContext):
         return None if self.url or os.environ.get("SHOAL_URL") else self.folder().absolute()
 
     def client(self, *, patience_s: float = 2.0) -> Client:
-        from shoal.sdk import Client
+        with absent("httpx._main"):  # its own command line takes as long to load as the rest of it
+            from shoal.sdk import Client
+        without_pydantic_plugins()
 
         return Client(self.url, home=self.home, patience_s=patience_s, first_s=_FIRST_S)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from shoal.base import extras
 from shoal.base.console.command import FAILED, INTERRUPTED, TenantOption, command
 from shoal.base.console.panels import START
+from shoal.base.console.quick import QuickCommand
 from shoal.cli import commandline, joboptions, stdin, views
 from shoal.cli.commandline import CommandOptions
 from shoal.cli.context import CliContext
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _WRONG_USE: tuple[type[BaseException], ...] = typer.BadParameter.__bases__
 
 
-class WithLine(TyperCommand):
+class WithLine(QuickCommand):
     """Keeps a command line apart from the command's own arguments: what follows `--`, or begins with a program."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

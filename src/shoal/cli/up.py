@@ -16,6 +16,7 @@ from shoal import __version__
 from shoal.base.console.command import SettingOption, command
 from shoal.base.console.panels import START
 from shoal.base.discover import find, load_all
+from shoal.base.imports import without_pydantic_plugins
 from shoal.cli.context import CliContext
 from shoal.core import Invalid, ShoalError
 
@@ -95,6 +96,7 @@ def up(
     # What is imported and opened from here on stays: collecting garbage among it would only delay the first answer. The
     # server turns it on again.
     gc.disable()
+    without_pydantic_plugins()
 
     from shoal.control.server import run_server, start_detached, starter
     from shoal.control.settings import load_settings

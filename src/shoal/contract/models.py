@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from shoal.contract.lifecycle import Desired, ErrorCode, JobState, Outcome, Stop
-from shoal.contract.manifest import MemoryDefault
+from shoal.contract.manifest.defaults import MemoryDefault
 from shoal.contract.manifest.quantities import MAX_MEMORY_BYTES, MIN_MEMORY_BYTES
 from shoal.contract.manifest.values import ACCELERATOR_TYPE, NAME, NO_NUL
 from shoal.contract.pages import Figure

@@ -13,14 +13,15 @@ from shoal.control.api.usage import Usage
 from shoal.control.plane import ControlPlane
 from shoal.control.server_settings import TokenLimits
 from shoal.control.tokens import TokenCache
-from shoal.extension.web import DEFAULT_TENANT
+from shoal.extension.asking import DEFAULT_TENANT
 
 
 class Door:
     """Open it once its plane is open; close it before."""
 
-    def __init__(self, plane: ControlPlane, limits: TokenLimits | None = None) -> None:
-        self.context = Context(plane, Feed(), TokenCache(), usage=Usage(limits))
+    def __init__(self, plane: ControlPlane, limits: TokenLimits | None = None, feed: Feed | None = None) -> None:
+        """Off the event loop, a `feed` that was made there is needed."""
+        self.context = Context(plane, feed or Feed(), TokenCache(), usage=Usage(limits))
         self.app: FastAPI = create_app(self.context)
         self._unfollow: Callable[[], None] = lambda: None
 

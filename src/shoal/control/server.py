@@ -41,8 +41,9 @@ from shoal.control.settings import Settings
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, ShoalError, Unavailable, token_digest
 
 if TYPE_CHECKING:
-    from shoal.base.http import Limits
+    from shoal.control.api.feed import Feed
     from shoal.control.door import Door
+    from shoal.control.plane import ControlPlane
     from shoal.control.tls import SecureDoor
     from shoal.engine import Engine
     from shoal.store import Store, Tables
@@ -115,7 +116,6 @@ async def _serve(
     """Without `listeners`, as a standby: they are bound when no other server answers any more."""
     import structlog
 
-    from shoal.control.door import Door
     from shoal.control.extensions.loaded import Chosen
     from shoal.control.home.recovery import until_space
     from shoal.control.plane import ControlPlane
@@ -170,14 +170,10 @@ async def _serve(
             on_fatal=fatal,
         )
         await _first_start(store, home, plane.clock.now())
-        door = Door(plane, settings.values.tokens)
         await plane.open()
         try:
-            await door.open()
             with _signals(stop):
-                await _answer(
-                    door, listeners, secure, stop, settings.values.http.limits(), _announcer(home, url, ready, log)
-                )
+                await _answer(plane, settings, listeners, secure, stop, _announcer(home, url, log), ready)
         finally:
             await plane.close()
             last = read_server(home)
@@ -274,13 +270,16 @@ def whose_rights(settings: Settings) -> str:
 
 
 async def _answer(
-    door: Door, listeners: Sequence[socket.socket], secure: SecureDoor | None, stop: asyncio.Event, limits: Limits,
-    announce: Callable[[], None],
+    plane: ControlPlane, settings: Settings, listeners: Sequence[socket.socket], secure: SecureDoor | None,
+    stop: asyncio.Event, announce: Callable[[], ServerInfo], ready: Callable[[ServerInfo], None],
 ) -> None:  # fmt: skip
+    """Answer until `stop`. Probes are answered at once, the rest when the routes are loaded, beside the event loop."""
     from shoal.base.http.asgi import AsgiFront
-    from shoal.control.api.errors import refusal
+    from shoal.control.api.feed import Feed
+    from shoal.control.opening import Opening
 
-    front = AsgiFront(door.app, limits, refusal)
+    opening = Opening(plane)
+    front = AsgiFront(opening, settings.values.http.limits(), _refusal)
     for listener in listeners:
         front.serve(listener)
     following = None
@@ -288,24 +287,43 @@ async def _answer(
         for listener in secure.listeners:
             front.serve(listener, secure.certificates.context)
         following = asyncio.create_task(secure.certificates.follow(), name="certificates")
-    announce()
+    info = announce()
+    door = None
     try:
+        door = await asyncio.to_thread(_make_door, plane, settings, Feed())
+        await door.open()
+        front.app = door.app
+        opening.open(door.app)
+        ready(info)
+        runtime.tune_interpreter()
         await stop.wait()
     finally:
         if following is not None:
             following.cancel()
-        door.close()
+        if door is not None:
+            door.close()
         await front.stop(_DRAIN_S)
 
 
-def _announcer(home: Home, url: str, ready: Callable[[ServerInfo], None], log: object) -> Callable[[], None]:
-    def announce() -> None:
+def _make_door(plane: ControlPlane, settings: Settings, feed: Feed) -> Door:
+    from shoal.control.door import Door
+
+    return Door(plane, settings.values.tokens, feed)
+
+
+def _refusal(error: Exception) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    from shoal.control.api.errors import refusal
+
+    return refusal(error)
+
+
+def _announcer(home: Home, url: str, log: object) -> Callable[[], ServerInfo]:
+    def announce() -> ServerInfo:
         pid = os.getpid()
         info = ServerInfo(pid, processes.start_ticks(pid) or 0, url, __version__)
         write_server(home, info)
         log.info("ready", url=url, pid=pid, home=str(home.path))  # type: ignore[attr-defined]
-        ready(info)
-        runtime.tune_interpreter()
+        return info
 
     return announce
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError, create_model
-from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from shoal.admission import Policy
 from shoal.base.home import Home, default_home
@@ -179,21 +178,21 @@ def _nested(path: Sequence[str], value: Any) -> dict[str, Any]:
     return {path[0]: value if len(path) == 1 else _nested(path[1:], value)}
 
 
-class _Environment(EnvSettingsSource):
-    def __init__(self, model: type[BaseSettings], environ: Mapping[str, str]) -> None:
-        self._given = {name.lower(): value for name, value in environ.items() if value}
-        super().__init__(model, env_prefix=PREFIX, env_nested_delimiter=LEVEL, case_sensitive=False)
-
-    def _load_env_vars(self) -> Mapping[str, str | None]:
-        return self._given
-
-    def decode_complex_value(self, _name: str, _field: Any, value: Any) -> Any:
-        return value  # texts as they are: each field's own validator reads them
-
-
 def _from_environment(model: type[BaseModel], environ: Mapping[str, str]) -> dict[str, Any]:
-    fields: dict[str, Any] = {name: (field.annotation, field) for name, field in model.model_fields.items()}
-    return _Environment(create_model("Environment", __base__=BaseSettings, **fields), environ)()
+    """Texts as they are: each field's own validator reads them."""
+    given = {name.lower(): value for name, value in environ.items() if value}
+    found: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        variable = f"{PREFIX}{name}".lower()
+        if variable in given:
+            found[name] = given[variable]
+        elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            start = variable + LEVEL
+            inner = [
+                _nested(key[len(start) :].split(LEVEL), given[key]) for key in sorted(given) if key.startswith(start)
+            ]
+            found |= {name: _merged(inner)} if inner else {}
+    return found
 
 
 def _from_file(home: Home, config: Path | None, problems: list[Invalid]) -> _Source:

@@ -13,7 +13,7 @@ from shoal.contract.records import NewEvent, TenantRecord
 from shoal.control.sandboxes import require_sandbox, usual_sandbox
 from shoal.core import Clock, Conflict, Forbidden, Invalid, NotFound, PriorityClass, Quota, Sandbox, Tenant
 from shoal.engine import Engine
-from shoal.extension.web import DEFAULT_TENANT
+from shoal.extension.asking import DEFAULT_TENANT
 from shoal.store import Store
 
 

@@ -4,7 +4,6 @@ answers are written."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol, TypeVar, cast
 
@@ -17,12 +16,14 @@ from shoal.contract.manifest.values import NO_NUL as NO_NUL
 from shoal.contract.models import EventList
 from shoal.contract.principal import Principal
 from shoal.contract.records import JobRecord
-from shoal.core import Forbidden, Invalid, NotFound, Resources
+from shoal.core import Forbidden, Invalid, NotFound
+from shoal.extension.asking import DEFAULT_TENANT as DEFAULT_TENANT
+from shoal.extension.asking import Api as Api
+from shoal.extension.asking import Credentials as Credentials
+from shoal.extension.asking import resources_view as resources_view
 from shoal.extension.base import Extension
 from shoal.extension.describe import fails, shows
 
-DEFAULT_TENANT = "default"
-"""Made at the first start, and whose jobs an admin's are who names no tenant."""
 QUICK_PARSE_BYTES = 4 * 1024
 """Most manifests: read at once, for a thread costs more. The worst text of this size takes a few milliseconds."""
 MAX_KEY = 200
@@ -44,16 +45,6 @@ async def get_principal(request: Request) -> Principal:
 
 
 Who = Annotated[Principal, Depends(get_principal)]
-
-
-class Credentials(Protocol):
-    """A question to extensions: who sends a request that has no `Authorization`, by another proof, such as a cookie."""
-
-    def principal(self, request: Request) -> Principal | None:
-        """None: the request has no such proof. Raises Forbidden for a proof that does not hold for this request.
-
-        Asked on the event loop: answer in microseconds."""
-        ...
 
 
 async def get_asker(request: Request, principal: Who) -> Principal:
@@ -161,16 +152,6 @@ def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None)
     return Response(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS), status, headers, "application/json")
 
 
-def resources_view(resources: Resources) -> dict[str, Any]:
-    return {
-        "accelerators": dict(resources.accelerators),
-        "cpu_milli": resources.cpu_milli,
-        "memory_bytes": resources.memory_bytes,
-        "share": resources.share.value,
-        "device_memory_bytes": resources.device_memory_bytes,
-    }
-
-
 EVENTS_ANSWERED = {**shows(EventList), **fails(404, 409, 410, 422, 503)}
 EVENTS_ANSWERED[200]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
 
@@ -197,25 +178,6 @@ async def get_event_query(
 
 
 AskedEvents = Annotated[EventQuery, Depends(get_event_query)]
-
-
-class Api(Protocol):
-    """What needs the state of the server's API."""
-
-    async def until(self, done: Callable[[], bool], wait_s: float, who: Principal, *, owner_id: str) -> None:
-        """Returns when `done`, asked again at each event of what `owner_id` names, is true, or when the time is over.
-        Raises Overloaded where too many requests of the token are held open."""
-        ...
-
-    async def events(
-        self, asked: EventQuery, who: Principal, *, tenant: str, owner_id: str, over: Callable[[], bool]
-    ) -> Response:
-        """The events of what `owner_id` names and of its jobs; a stream of them ends once it is `over`."""
-        ...
-
-    async def leaving(self) -> None:
-        """Returns once the server is about to leave: what is held open must end then."""
-        ...
 
 
 def extension_of(request: Request, kind: type[E]) -> E:

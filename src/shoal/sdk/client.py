@@ -5,7 +5,6 @@ Other methods stand below a name that a component declares, as `client.NAME.meth
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import math
@@ -235,6 +234,8 @@ class AsyncClient(_Methods, AsyncPerformer):
             except httpx.TransportError as error:
                 return error
         if isinstance(effect, Pause):
+            import asyncio  # a synchronous client does without
+
             await asyncio.sleep(effect.seconds)
         return None
 

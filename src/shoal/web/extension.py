@@ -8,8 +8,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from fastapi import APIRouter, Request
-
 from shoal import __version__
 from shoal.base.extras import install
 from shoal.base.home import Home, read_server
@@ -18,11 +16,10 @@ from shoal.contract.principal import Principal
 from shoal.contract.records import Event
 from shoal.core import Capability, Clock, Invalid
 from shoal.extension import Extension, Section, Server
+from shoal.extension.asking import Api, Credentials
 from shoal.extension.metrics import gauge
-from shoal.extension.web import Api, Credentials
 from shoal.store import Tables
 from shoal.web import site
-from shoal.web.api import router_of
 from shoal.web.figures import server_metrics
 from shoal.web.parts import Parts
 from shoal.web.requests import host_name, refuse
@@ -32,6 +29,7 @@ from shoal.web.stream import Hub
 from shoal.web.tables import TABLES
 
 if TYPE_CHECKING:
+    from fastapi import APIRouter, Request
     from prometheus_client.core import Metric
 
     from shoal.web.oidc import Provider
@@ -174,6 +172,8 @@ class Web(Extension, Parts):
         yield gauge("shoal_web_streams", "Open pages that are kept live.", (), {(): len(self.hub)})
 
     def routers(self) -> Sequence[APIRouter]:
+        from shoal.web.api import router_of
+
         return (router_of(),)
 
 

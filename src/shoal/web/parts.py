@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from fastapi import Request
-
-from shoal.extension.web import Api
+from shoal.extension.asking import Api
 from shoal.web.sessions import Codes, KnownTokens, Session, Sessions
 from shoal.web.site import Site
 from shoal.web.stream import Hub
 
 if TYPE_CHECKING:
+    from fastapi import Request
+
     from shoal.web.oidc import Provider
 
 

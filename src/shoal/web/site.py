@@ -9,8 +9,10 @@ import mimetypes
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from starlette.responses import Response
+if TYPE_CHECKING:
+    from starlette.responses import Response
 
 FOLDER = Path(__file__).parent / "_site"
 INDEX = "index.html"
@@ -109,6 +111,8 @@ def _read(path: Path, *, lasting: bool) -> SiteFile:
 
 def answer(file: SiteFile | None, headers: Mapping[str, str]) -> Response:
     """What a browser with these request headers gets."""
+    from starlette.responses import Response
+
     if file is None:
         return Response("there is no such file\n", 404, HEADERS, "text/plain")
     text = file.kind in _TEXTS
@@ -130,6 +134,8 @@ def answer(file: SiteFile | None, headers: Mapping[str, str]) -> Response:
 
 def not_built() -> Response:
     """Says in words that there is no page."""
+    from starlette.responses import Response
+
     return Response(_NOT_BUILT, 503, {**HEADERS, "Cache-Control": "no-store"}, "text/html")
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from shoal.base.console.quick import QuickCommand
 from shoal.base.home import default_home
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, ShoalError, Unavailable
 
@@ -178,7 +179,7 @@ def command(
         parameters = own + common
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        app.command(name, **{"help": _flowing(function.__doc__), **settings})(run)
+        app.command(name, **{"cls": QuickCommand, "help": _flowing(function.__doc__), **settings})(run)
         return function
 
     return register

@@ -9,10 +9,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import structlog
-from prometheus_client.core import Metric
 from pydantic import BaseModel
 
 from shoal.admission import Blocker, Snapshot
@@ -43,6 +42,9 @@ from shoal.engine import MOUNTS_CAPABILITY, Gang, Mount
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.extension.metrics import gauge
 from shoal.store import Tables
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 log = structlog.get_logger("shoal.cache")
 

@@ -10,27 +10,17 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 
 from shoal.calendar.live.crons import Crons
-from shoal.calendar.live.plans import Plans
+from shoal.calendar.live.needs import Planning
 from shoal.calendar.live.records import CronRecord
 from shoal.calendar.models import CronDetail, CronEntry, CronList, CronRequest, CronView, FiredView
 from shoal.calendar.schedule import Schedule
 from shoal.contract.calls import fresh_key
 from shoal.contract.manifest import parse_manifest
 from shoal.contract.view import View
-from shoal.extension import Server
 from shoal.extension.describe import fails, shows
 from shoal.extension.web import TenantQuery, Who, answer, extension_of, filter_of, owner, read_key, tenant_of
 
 _COMING = 5
-
-
-class Planning:
-    """What the routes need of the extension."""
-
-    server: Server
-    crons: Crons
-    plans: Plans
-    zone: str
 
 
 async def get_planning(request: Request) -> Planning:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from shoal.admission import Additions, Blocker, Decision, Snapshot
 from shoal.base.loops import BackgroundLoop, RunningLoop
-from shoal.calendar.live.api import Planning, router_of
 from shoal.calendar.live.crons import Crons
 from shoal.calendar.live.enforcement import WindowEnforcer
 from shoal.calendar.live.events import CalendarEvent
+from shoal.calendar.live.needs import Planning
 from shoal.calendar.live.page import page_of
 from shoal.calendar.live.plans import HORIZON_S, Plans
-from shoal.calendar.live.plans_api import plans_router
 from shoal.calendar.live.tables import TABLES
 from shoal.calendar.schedule import zone_of
 from shoal.contract.events import EventKinds
@@ -25,6 +23,9 @@ from shoal.contract.pages import Page
 from shoal.core import Capability, NeededBundles, Reason
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.store import Tables
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
 
 
 class CalendarSection(Section):
@@ -120,4 +121,7 @@ class Calendar(Extension, Planning):
         return page_of(self.crons, self.plans, self.server.clock.now(), tenant)
 
     def routers(self) -> Sequence[APIRouter]:
+        from shoal.calendar.live.api import router_of
+        from shoal.calendar.live.plans_api import plans_router
+
         return (router_of(), plans_router())

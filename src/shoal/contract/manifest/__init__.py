@@ -4,26 +4,32 @@
 problem's field, line and remedy. Extensions offer other kinds of manifests, which `parse_as` reads.
 """
 
-from shoal.contract.manifest.arrays import Array, parse_array
-from shoal.contract.manifest.document import MAX_BYTES
-from shoal.contract.manifest.kinds import Kind, other_kind, other_kinds
-from shoal.contract.manifest.nodes import Nodes
-from shoal.contract.manifest.parse import kind_of, parse_as, parse_manifest, parse_stored, with_line
-from shoal.contract.manifest.remarks import remarks
-from shoal.contract.manifest.schema import (
-    JOB,
-    After,
-    Checkpoint,
-    Input,
-    JobManifest,
-    Metrics,
-    Output,
-    Placement,
-    Restart,
-    RestartLimits,
-    manifest_schema,
-)
-from shoal.contract.manifest.shared import Accelerators, MemoryDefault, ResourceRequest
+from typing import TYPE_CHECKING
+
+from shoal.base.faces import on_first_use
+
+if TYPE_CHECKING:
+    from shoal.contract.manifest.arrays import Array, parse_array
+    from shoal.contract.manifest.defaults import MemoryDefault
+    from shoal.contract.manifest.document import MAX_BYTES
+    from shoal.contract.manifest.kinds import Kind, other_kind, other_kinds
+    from shoal.contract.manifest.nodes import Nodes
+    from shoal.contract.manifest.parse import kind_of, parse_as, parse_manifest, parse_stored, with_line
+    from shoal.contract.manifest.remarks import remarks
+    from shoal.contract.manifest.schema import (
+        JOB,
+        After,
+        Checkpoint,
+        Input,
+        JobManifest,
+        Metrics,
+        Output,
+        Placement,
+        Restart,
+        RestartLimits,
+        manifest_schema,
+    )
+    from shoal.contract.manifest.shared import Accelerators, ResourceRequest
 
 __all__ = [
     "JOB", "MAX_BYTES", "Accelerators", "After", "Array", "Checkpoint", "Input", "JobManifest", "Kind",
@@ -31,3 +37,37 @@ __all__ = [
     "kind_of", "manifest_schema", "other_kind", "other_kinds", "parse_array", "parse_as", "parse_manifest",
     "parse_stored", "remarks", "with_line",
 ]  # fmt: skip
+
+# Clients and commands use the quantities, and load no model of a manifest for them.
+__getattr__ = on_first_use(
+    globals(),
+    {
+        "Accelerators": "shared",
+        "After": "schema",
+        "Array": "arrays",
+        "Checkpoint": "schema",
+        "Input": "schema",
+        "JOB": "schema",
+        "JobManifest": "schema",
+        "Kind": "kinds",
+        "MAX_BYTES": "document",
+        "MemoryDefault": "defaults",
+        "Metrics": "schema",
+        "Nodes": "nodes",
+        "Output": "schema",
+        "Placement": "schema",
+        "ResourceRequest": "shared",
+        "Restart": "schema",
+        "RestartLimits": "schema",
+        "kind_of": "parse",
+        "manifest_schema": "schema",
+        "other_kind": "kinds",
+        "other_kinds": "kinds",
+        "parse_array": "arrays",
+        "parse_as": "parse",
+        "parse_manifest": "parse",
+        "parse_stored": "parse",
+        "remarks": "remarks",
+        "with_line": "parse",
+    },
+)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
-from typing import Any
-
-from pydantic_core import PydanticCustomError
+from typing import TYPE_CHECKING, Any
 
 from shoal.base.validation import shown
+
+if TYPE_CHECKING:
+    from pydantic_core import PydanticCustomError
 
 MAX_DURATION_S = 10 * 365 * 86_400.0
 MIN_MEMORY_BYTES = 1 << 20
@@ -32,6 +33,8 @@ DEADLINE_HINT = "write a time such as 2030-01-31T18:00:00Z, or a duration from s
 
 def problem(what: str, hint: str) -> PydanticCustomError:
     """An error that the parser shows as it is: a sentence about the value, and what to do instead."""
+    from pydantic_core import PydanticCustomError
+
     return PydanticCustomError("shoal", "{what}", {"what": what, "hint": hint})
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from enum import StrEnum
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
 
 from shoal.contract.manifest import places, quantities
+from shoal.contract.manifest.defaults import MemoryDefault
 from shoal.contract.manifest.readers import in_order, not_reserved, read_accelerators, read_secrets
 from shoal.contract.manifest.values import (
     ACCELERATOR_TYPE,
@@ -39,27 +39,6 @@ class Accelerators(Part):
         description="to oneself, or with others as the one `guaranteed` holder or one of the `best-effort` ones",
     )
     memory: Memory | None = Field(default=None, description="of each device's memory; needed with a share")
-
-
-class MemoryDefault(StrEnum):
-    """Where the memory of a job comes from whose manifest names none."""
-
-    SHARE = "share"
-    EARLIER = "earlier-jobs"
-    TENANT = "tenant"
-    SERVER = "server"
-
-    @property
-    def words(self) -> str:
-        return _DEFAULT_WORDS[self]
-
-
-_DEFAULT_WORDS = {
-    MemoryDefault.SHARE: "the default for what else it asks for",
-    MemoryDefault.EARLIER: "the default by what earlier jobs of this name used",
-    MemoryDefault.TENANT: "the default of its tenant",
-    MemoryDefault.SERVER: "the default of this server",
-}
 
 
 class ResourceRequest(Part):

@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Depends, Path, Request, Response
 
 from shoal.core import Invalid, NotFound
+from shoal.environment.live.needs import Keeping
 from shoal.environment.models import EnvironmentList, EnvironmentView
 from shoal.extension.describe import fails, shows
 from shoal.extension.web import TenantQuery, Who, answer, extension_of, filter_of
 
 if TYPE_CHECKING:
-    from shoal.environment.live.tables import Made, Repository
-
-
-class Keeping:
-    """What the routes need of the extension."""
-
-    repository: Repository
-
-    async def remove(self, made: Iterable[Made], actor: str) -> list[str]:
-        raise NotImplementedError
+    from shoal.environment.live.tables import Made
 
 
 async def get_keeping(request: Request) -> Keeping:

@@ -25,9 +25,9 @@ from shoal.environment.activate import in_conda, in_image, in_venv
 from shoal.environment.driver import driver_files
 from shoal.environment.keeping import to_remove
 from shoal.environment.live import orders
-from shoal.environment.live.api import Keeping, router_of
 from shoal.environment.live.builder import Builder, Order, Show
 from shoal.environment.live.events import EnvironmentEvent
+from shoal.environment.live.needs import Keeping
 from shoal.environment.live.tables import TABLES, Made, Pin, Repository
 from shoal.environment.places import Place, folder_of
 from shoal.environment.reference import read_image
@@ -269,6 +269,8 @@ class Environments(Extension, Keeping):
         return Page(title="Environments", figures=figures, parts=[table])
 
     def routers(self) -> Sequence[APIRouter]:
+        from shoal.environment.live.api import router_of
+
         return (router_of(),)
 
 

@@ -10,22 +10,11 @@ from shoal.contract.view import View
 from shoal.core import NotFound, Unavailable
 from shoal.extension.describe import fails, shows
 from shoal.extension.web import TenantQuery, Who, answer, extension_of, filter_of
+from shoal.market.live.needs import Renting
 from shoal.market.models import AccountView, LedgerView, MarketView, RentalView, RentedJobView
 
 if TYPE_CHECKING:
-    from shoal.market.live.jobs import Demand
-    from shoal.market.live.ledger import Ledger
-    from shoal.market.live.provider import Provider
-    from shoal.market.live.renter import Renter
-
-
-class Renting:
-    """What the routes need of the extension."""
-
-    provider: Provider
-    ledger: Ledger
-    renter: Renter
-    demand: Demand
+    pass
 
 
 async def get_market(request: Request) -> Renting:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import structlog
-from fastapi import APIRouter
 from pydantic import BaseModel
 
 from shoal.admission import Additions, Blocker, Decision, Preemption, Snapshot
@@ -37,13 +36,15 @@ from shoal.core import (
 )
 from shoal.engine import Joinable
 from shoal.extension import Extension, LiveJob, Section, Server
-from shoal.market.live.api import Renting, router_of
 from shoal.market.live.events import MarketEvent
+from shoal.market.live.needs import Renting
 from shoal.market.live.settings import MarketFile, MarketJob, MarketSection, read_file
 from shoal.market.live.tables import TABLES
 from shoal.store import Tables
 
 if TYPE_CHECKING:
+    from fastapi import APIRouter
+
     from shoal.market.live.jobs import Client
     from shoal.market.live.provider import Listing
     from shoal.market.live.records import Rental
@@ -328,6 +329,8 @@ class Market(Extension, Renting):
         }  # fmt: skip
 
     def routers(self) -> Sequence[APIRouter]:
+        from shoal.market.live.api import router_of
+
         return (router_of(),)
 
 

@@ -16,6 +16,7 @@ from shoal.core import Conflict, Forbidden, Invalid, NotFound
 from shoal.extension.describe import fails, shows
 from shoal.extension.web import TenantQuery, Who, answer, extension_of, filter_of, tenant_of
 from shoal.notify.live.book import check_topics
+from shoal.notify.live.needs import Telling
 from shoal.notify.live.outbox import Entry
 from shoal.notify.live.page import address_shown, receiver
 from shoal.notify.models import (
@@ -34,22 +35,10 @@ from shoal.notify.records import EVERYONE, Delivery, Kind, News, State, Subscrip
 from shoal.notify.send.addresses import check_url
 
 if TYPE_CHECKING:
-    from shoal.extension import Server
-    from shoal.notify.live.book import Book
-    from shoal.notify.live.outbox import Outbox
-    from shoal.notify.live.sender import Sender
+    pass
 
 _LONGEST_DIGEST_S = 86_400.0
 _SHORTEST_DIGEST_S = 60.0
-
-
-class Telling:
-    """What the routes need of the extension."""
-
-    server: Server
-    book: Book
-    outbox: Outbox
-    sender: Sender
 
 
 async def get_telling(request: Request) -> Telling:

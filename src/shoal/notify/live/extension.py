@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import structlog
-from fastapi import APIRouter
-from prometheus_client.core import Metric
 from pydantic import BaseModel
 
 from shoal.base.loops import BackgroundLoop, RunningLoop, Turns
@@ -18,8 +16,8 @@ from shoal.contract.records import Event
 from shoal.core import Capability
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.extension.metrics import gauge
-from shoal.notify.live.api import Telling, router_of
 from shoal.notify.live.book import Book
+from shoal.notify.live.needs import Telling
 from shoal.notify.live.outbox import Counts, Outbox
 from shoal.notify.live.page import page_of
 from shoal.notify.live.reader import Reader
@@ -29,6 +27,10 @@ from shoal.notify.live.tables import TABLES
 from shoal.notify.live.watch import Watch
 from shoal.notify.records import Delivery, Kind, NotifyEvent
 from shoal.store import Tables
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from prometheus_client.core import Metric
 
 log = structlog.get_logger("shoal.notify")
 
@@ -137,4 +139,6 @@ class Notify(Extension, Telling):
         return (gauge("shoal_notify_deliveries", "News by tenant and state.", ("tenant", "state"), values),)
 
     def routers(self) -> Sequence[APIRouter]:
+        from shoal.notify.live.api import router_of
+
         return (router_of(),)

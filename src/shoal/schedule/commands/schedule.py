@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from shoal.base.console.command import CommandContext, command, guarded
 from shoal.base.console.panels import TOOLS
+from shoal.base.console.quick import QuickCommand
 from shoal.base.console.quiet import hushed
 from shoal.core import Invalid
 from shoal.schedule.choices import Durations, Mechanism
@@ -62,7 +62,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-class _BareJson(TyperCommand):
+class _BareJson(QuickCommand):
     """Lets `--json` stand without a file, for stdout, as it does in other commands."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

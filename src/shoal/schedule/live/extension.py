@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import structlog
-from fastapi import APIRouter, Response
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from shoal.base.loops import Defects
 from shoal.contract.pages import Page
 from shoal.core import Money
 from shoal.extension import Decider, Extension, LiveJob, Section, Server
-from shoal.extension.describe import Responses, fails
-from shoal.extension.web import Who
 
 if TYPE_CHECKING:
+    from fastapi import APIRouter
+
     from shoal.schedule.live.scheduler import Scheduler
     from shoal.schedule.presets import ScheduleSettings
 
@@ -25,9 +24,6 @@ _NOT_LIVE = frozenset({"allox"})
 """It fails on any job of several accelerators, so that one tenant's gang would stop the policy for all."""
 
 NONE = "none"
-
-_LINES = "application/x-ndjson"
-_SHOWN: Responses = {200: {"description": "JSON lines, as `shoal schedule` reads them", "content": {_LINES: {}}}}
 
 
 def _policy(name: str) -> str:
@@ -138,21 +134,9 @@ class Schedule(Extension):
         return page_of(self.scheduler)
 
     def routers(self) -> Sequence[APIRouter]:
-        router = APIRouter(tags=["schedule"])
+        from shoal.schedule.live.api import router_of
 
-        @router.get(
-            "/v1/schedule/snapshot",
-            summary="The live jobs and accelerators as a snapshot for `shoal schedule` (admin)",
-            response_class=Response,
-            responses={**_SHOWN, **fails(403, 503)},
-        )
-        async def snapshot(who: Who) -> Response:
-            """Best-effort jobs that ask for accelerators, with measured or predicted throughputs, on what guaranteed
-            jobs and services leave of each type."""
-            who.require_admin("see all tenants' jobs and speeds")
-            return Response("".join(f"{line}\n" for line in await self.snapshot()), media_type=_LINES)
-
-        return (router,)
+        return (router_of(self.snapshot),)
 
     async def snapshot(self) -> list[str]:
         """The live state as lines that `shoal schedule` reads: for asking what another policy would decide."""

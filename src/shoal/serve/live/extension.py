@@ -6,10 +6,8 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from fastapi import APIRouter
-from prometheus_client.core import Metric
 from pydantic import Field
 
 from shoal.base.http import Limits
@@ -23,12 +21,15 @@ from shoal.extension import LiveJob, Section, Server
 from shoal.extension.metrics import gauge
 from shoal.serve.contract import TOKEN_VARIABLE, Address, GatewayConfig, connection_name, parse_replica_name
 from shoal.serve.lifecycle import ServiceEvent
-from shoal.serve.live.api import manifests, router
 from shoal.serve.live.gateway import Gateway, LocalGateway
 from shoal.serve.live.manager import ServiceManager, Serving
 from shoal.serve.live.reconciler import ServiceReconciler
 from shoal.serve.live.tables import TABLES
 from shoal.store import Tables
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from prometheus_client.core import Metric
 
 DEFAULT_PORT, DEFAULT_GRPC_PORT = 7071, 7072
 
@@ -173,6 +174,8 @@ class Serve(Serving):
         )  # fmt: skip
 
     def routers(self) -> Sequence[APIRouter]:
+        from shoal.serve.live.api import manifests, router
+
         return (manifests, router)
 
     def _replica_token(self, service_id: str, generation: int) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from shoal.extension.web import resources_view
+from shoal.extension.asking import resources_view
 from shoal.serve.live.manager import ReplicaSnapshot, ServiceSnapshot
 from shoal.serve.models import TrafficView
 

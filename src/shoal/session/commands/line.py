@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from typer.core import TyperCommand
+from shoal.base.console.quick import QuickCommand
 
 
-class WithLine(TyperCommand):
+class WithLine(QuickCommand):
     """All that follows `--` is the command line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

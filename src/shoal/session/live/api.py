@@ -8,32 +8,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from shoal.base.http.tunnel import Tunnel
-from shoal.contract.principal import Principal
-from shoal.contract.records import JobRecord
 from shoal.extension.describe import fails, shows
 from shoal.extension.web import Who, answer, extension_of, parse_body, read_body, require_own
+from shoal.session.live.needs import Entrance
 from shoal.session.models import ExecRequest, SessionView, parse_exec
 
 SESSION, FORWARD = b"shoal-session", b"shoal-forward"
 """The protocols that a client upgrades to: frames of an agent, and the bytes of a TCP connection."""
 _MOST_BODY = 1 << 20
-
-
-class Entrance:
-    """What the routes need of the extension. Each raises NotFound for another tenant's job."""
-
-    def job(self, who: Principal, job_id: str) -> JobRecord:
-        raise NotImplementedError
-
-    async def execute(self, who: Principal, job_id: str, asked: ExecRequest) -> str:
-        """Start a command beside a rank; the name of its session."""
-        raise NotImplementedError
-
-    async def attach(self, who: Principal, job_id: str, session: str, rank: int, wait_s: float) -> Tunnel:
-        raise NotImplementedError
-
-    async def forward(self, who: Principal, job_id: str, port: int, rank: int) -> Tunnel:
-        raise NotImplementedError
 
 
 async def get_entrance(request: Request) -> Entrance:

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from socket import socket
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from fastapi import APIRouter
 from pydantic import BaseModel
 
 from shoal.base.http.tunnel import Tunnel
@@ -23,11 +22,14 @@ from shoal.contract.records import Event, JobRecord, NewEvent
 from shoal.core import Capability, Conflict, NotFound, Overloaded, Unavailable
 from shoal.engine import Beside, Enterable, Gang
 from shoal.extension import Extension, LiveJob, Section, Server
-from shoal.session.live.api import Entrance, router_of
 from shoal.session.live.commands import MAIN, agent_line, sshd_line
 from shoal.session.live.events import SessionEvent
+from shoal.session.live.needs import Entrance
 from shoal.session.live.settings import SessionJob, SessionSection
 from shoal.session.models import ExecRequest
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
 
 _LOOK_S = 0.5
 _READY_S = 10.0
@@ -60,6 +62,8 @@ class Sessions(Extension, Entrance):
         return Capability("sessions", False, detail, cost)
 
     def routers(self) -> Sequence[APIRouter]:
+        from shoal.session.live.api import router_of
+
         return (router_of(),)
 
     # --- the job's own command ---

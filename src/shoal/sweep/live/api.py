@@ -11,22 +11,14 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from shoal.contract.manifest import parse_stored
 from shoal.contract.records import ArrayRecord, JobFilter, JobRecord
 from shoal.core import NotFound
-from shoal.extension import Server
 from shoal.extension.describe import fails, shows
 from shoal.extension.web import NO_NUL, TenantQuery, Who, answer, extension_of
 from shoal.sweep.asha import order
-from shoal.sweep.live.stopping import Stopping
+from shoal.sweep.live.needs import Watching
 from shoal.sweep.models import SweepView, TrialView
 from shoal.sweep.trials import Sweep, title
 
 _MOST = 10_000
-
-
-class Watching:
-    """What the routes need of the extension."""
-
-    server: Server
-    stopping: Stopping
 
 
 SweepRef = Annotated[str, Path(description="its array's id, or its name: the newest of it", max_length=128)]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from fastapi import APIRouter
 from pydantic import BaseModel
 
 from shoal.base.loops import BackgroundLoop, RunningLoop
@@ -16,11 +15,14 @@ from shoal.core import Fault, Invalid
 from shoal.engine import Gang, LaunchFailed
 from shoal.extension import Extension, LiveJob, NoSection, Section, Server
 from shoal.store import Tables
-from shoal.sweep.live.api import Watching, router_of
 from shoal.sweep.live.events import SweepEvent
+from shoal.sweep.live.needs import Watching
 from shoal.sweep.live.stopping import Stopping
 from shoal.sweep.live.tables import TABLES
 from shoal.sweep.trials import Sweep, Values, as_json, substitute
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
 
 
 class Sweeps(Extension, Watching):
@@ -61,6 +63,8 @@ class Sweeps(Extension, Watching):
         return replace(gang, argv=argv, env={**env, "SHOAL_SWEEP": as_json(values)})
 
     def routers(self) -> Sequence[APIRouter]:
+        from shoal.sweep.live.api import router_of
+
         return (router_of(),)
 
 

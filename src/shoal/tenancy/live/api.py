@@ -16,6 +16,7 @@ from shoal.contract.principal import Principal
 from shoal.contract.view import View
 from shoal.extension.describe import fails, shows
 from shoal.extension.web import NEWEST, Who, answer, extension_of
+from shoal.tenancy.live.needs import Serving
 from shoal.tenancy.live.planes import Planes
 from shoal.tenancy.models import NAME, AuditList, NewPlaneView, PlaneList, PlaneRequest, PlaneView, UsageView
 from shoal.tenancy.records import PlaneRecord
@@ -27,13 +28,6 @@ _BINARY = "application/octet-stream"
 _FILE = {
     "requestBody": {"required": True, "content": {_BINARY: {"schema": {"type": "string", "format": "binary"}}}}
 }  # fmt: skip
-
-
-class Serving:
-    """What the routes need of the extension."""
-
-    planes: Planes
-    domain: str = ""
 
 
 async def get_planes(request: Request) -> Planes:

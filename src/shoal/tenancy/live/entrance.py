@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-
-from starlette.responses import PlainTextResponse
-from starlette.types import Receive, Scope, Send
+from typing import TYPE_CHECKING
 
 from shoal.base.rates import Buckets
 from shoal.control.tokens import Unauthenticated
 from shoal.core import Clock, Overloaded
 from shoal.tenancy.live.turns import Gate
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
 
 _BEGIN = 64
 """The number of requests that begin in each round of the event loop, of all planes in turn."""
@@ -82,4 +83,6 @@ class Asleep:
         path = str(scope["path"]).removeprefix(scope.get("root_path", ""))
         if scope["method"] != "GET" or path not in _PROBES:
             raise self._refusal
+        from starlette.responses import PlainTextResponse
+
         await PlainTextResponse(_PROBES[path])(scope, receive, send)

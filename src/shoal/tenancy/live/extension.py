@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from fastapi import APIRouter
 from pydantic import Field
-from starlette.routing import Host
 
 from shoal.base.loops import BackgroundLoop, RunningLoop
 from shoal.contract.events import EventKinds
@@ -19,11 +17,15 @@ from shoal.core import Capability, Fault, Unavailable
 from shoal.engine import Gang, LaunchFailed
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.store import Tables
-from shoal.tenancy.live.api import PlaneDoor, Serving, router_of
 from shoal.tenancy.live.entrance import PlaneLimits
+from shoal.tenancy.live.needs import Serving
 from shoal.tenancy.live.planes import Planes
 from shoal.tenancy.live.repository import TABLES
 from shoal.tenancy.records import PlaneEvent, PlaneRecord, PlaneState
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from starlette.routing import Host
 
 _DOMAIN = r"^([a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*)?$"
 _OF_THE_POOL = ("node.", "tenant.")
@@ -140,7 +142,15 @@ class Tenancy(Extension, Serving):
         return Page(title="Virtual control planes", figures=figures, parts=[table], actions=actions)
 
     def routers(self) -> Sequence[APIRouter]:
+        from shoal.tenancy.live.api import router_of
+
         return (router_of(),)
 
     def hosts(self) -> Sequence[Host]:
-        return (Host(f"{{name}}.{self.domain}", PlaneDoor()),) if self.domain else ()
+        if not self.domain:
+            return ()
+        from starlette.routing import Host
+
+        from shoal.tenancy.live.api import PlaneDoor
+
+        return (Host(f"{{name}}.{self.domain}", PlaneDoor()),)

@@ -7,15 +7,13 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import structlog
-from starlette.types import ASGIApp
 
 from shoal.admission import Policy
 from shoal.base.loops import Turns
 from shoal.contract.records import NewEvent
-from shoal.control.door import Door
 from shoal.control.extensions.loaded import Chosen
 from shoal.control.plane import ControlPlane
 from shoal.control.plane_settings import PlaneSettings
@@ -34,6 +32,11 @@ from shoal.tenancy.models import AuditList, UsageView
 from shoal.tenancy.records import PlaneEvent, PlaneRecord, PlaneState
 from shoal.tenancy.translate import cleared
 from shoal.tenancy.usage import audited, usage_of
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from shoal.control.door import Door
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -436,6 +439,8 @@ class Planes:
         )  # fmt: skip
         if (inside := plane.extensions.get(Inside)) is not None:
             inside.pool = engine.pool_says
+        from shoal.control.door import Door
+
         return Awake(record, store, engine, plane, Door(plane), self._server.clock.monotonic())
 
     async def _leave(self, name: str) -> None:

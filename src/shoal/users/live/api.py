@@ -12,6 +12,7 @@ from shoal.core import Forbidden
 from shoal.extension.describe import fails, shows
 from shoal.extension.web import Who, answer, extension_of
 from shoal.users.live.callers import BY_SOCKET
+from shoal.users.live.needs import Serving
 from shoal.users.models import (
     NAME,
     RemovedView,
@@ -26,12 +27,6 @@ from shoal.users.rules import Kind, Role, Rule
 
 if TYPE_CHECKING:
     from shoal.users.live.table import Table
-
-
-class Serving:
-    """What the routes need of the extension."""
-
-    table: Table
 
 
 async def get_table(request: Request) -> Table:

@@ -6,9 +6,8 @@ import os
 import pwd
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from fastapi import APIRouter
 from pydantic import BaseModel
 
 from shoal.contract.events import EventKind, EventKinds
@@ -19,13 +18,16 @@ from shoal.engine import Gang
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.store import Tables
 from shoal.users.accounts import Accounts
-from shoal.users.live.api import Serving, router_of
 from shoal.users.live.callers import Whose
 from shoal.users.live.events import UserEvent
+from shoal.users.live.needs import Serving
 from shoal.users.live.running import Running
 from shoal.users.live.settings import UsersManifest, UsersSection
 from shoal.users.live.table import Table
 from shoal.users.live.tables import TABLES
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
 
 _SELF = "jobs run as their users"
 _NEEDED = "users whose jobs are to run as them are refused; those with `--run-as tenant` are not"
@@ -109,6 +111,8 @@ class Users(Extension, Serving):
         return (Capability(_SELF, False, why, _NEEDED),)
 
     def routers(self) -> Sequence[APIRouter]:
+        from shoal.users.live.api import router_of
+
         return (router_of(),)
 
 

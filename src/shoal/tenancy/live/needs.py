@@ -1,0 +1,15 @@
+"""What the routes of this component need of its extension."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal.tenancy.live.planes import Planes
+
+
+class Serving:
+    """What the routes need of the extension."""
+
+    planes: Planes
+    domain: str = ""
