@@ -101,6 +101,7 @@ class Service:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_service_says_when_it_drifts_is_blind_or_lacks_its_store_and_finds_back(
     home: Home, tmp_path: Path, optimized: Cascade, store: Any
 ) -> None:

@@ -59,6 +59,10 @@ class Trees:
         return len(self.arrays["output_of"])
 
     def scores(self, features: Any) -> Floats:
+        if type(features) is np.ndarray and features.shape == (1, self.features) and self._kernel is not None:
+            row = features if features.dtype == np.float64 else features.astype(np.float64)
+            found = np.array([self._kernel.add_one(row.tobytes(), self._base)])
+            return found / self.trees if self.combine is Combine.MEAN else found
         values = np.ascontiguousarray(features.toarray() if hasattr(features, "toarray") else features, np.float64)
         if values.ndim != 2 or values.shape[1] != self.features:
             raise ValueError(f"X has {values.shape[-1]} features, but the trees are expecting {self.features}")
@@ -69,6 +73,10 @@ class Trees:
         else:
             self._walk(values, out)
         return out / self.trees if self.combine is Combine.MEAN else out
+
+    @functools.cached_property
+    def _base(self) -> tuple[float, ...]:
+        return tuple(self.base.tolist())
 
     @functools.cached_property
     def _kernel(self) -> native.ForestKernel | None:

@@ -221,7 +221,12 @@ def read_condition(body: Any) -> tuple[ModelKey, Condition]:
     name, version, given, word, reason, kept, well, *lasting = body
     figures = {_figure(key): float(value) for key, value in given.items() if value is not None}
     data = None if kept is None else b64decode(kept, validate=True)
-    if len(figures) > MOST_FIGURES or len(data or b"") > MOST_KEPT_BYTES or not _WORD.fullmatch(word) or len(lasting) > 1:
+    if (
+        len(figures) > MOST_FIGURES
+        or len(data or b"") > MOST_KEPT_BYTES
+        or not _WORD.fullmatch(word)
+        or len(lasting) > 1
+    ):
         raise ValueError("it says too much, or a state that is no word")
     state = RuntimeState(word, _text(reason), well is True, lasting == [True])
     return (_text(name), _text(version)), Condition(figures, state, data)
