@@ -169,6 +169,12 @@ class JoinStep:
     def apply(self, block: Block) -> Floats:
         return self._padded[self.rows(block)]
 
+    def row(self, key: Sequence[Any]) -> list[float]:
+        """The features of one row. Raises TypeError for a key that is no value."""
+        at = self._row_of.get(key[0] if len(key) == 1 else tuple(key), len(self.keys))
+        found: list[float] = self._padded[at].tolist()
+        return found
+
     def projection(self, weights: Floats) -> Callable[[Block], Floats]:
         """The table times the weights is made once."""
         projected = self._padded @ weights
