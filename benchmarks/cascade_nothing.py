@@ -3,8 +3,8 @@
     python benchmarks/cascade_nothing.py [--rounds 9] [--json]
 
 Diamonds (ggplot2) and scikit-learn's own breast cancer data. What `optimize` gives back must not be slower than the
-original, and must say that nothing can be approximated. The faster of compiled trees and the original answers, whichever
-was measured to be. Time is that of the process on a processor, in turn.
+original, and must say that nothing can be approximated. Compiled trees or the original answer, whichever was measured
+to be faster. Time is that of the process on a processor, in turn.
 """
 
 from __future__ import annotations

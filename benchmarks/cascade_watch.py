@@ -2,13 +2,14 @@
 
     python benchmarks/cascade_watch.py [--requests 4000] [--blocks 9] [--json]
 
-*Cost*: two runtimes of one artefact, with the watch on 1 % of the rows and without. Each has a queue of its own, to which
-single rows come by chance at a third of its capacity; idle work is given as a replica gives it, and a row that comes
-meanwhile waits. Rows of both are executed in turn. Times of executions are those of the process on a processor, and the
-clock of the queues is made of them: so other work on the machine counts for neither. p99 by block; the median ratio counts.
+*Cost*: two runtimes of one artefact, with the watch on 1 % of the rows and without. Each has a queue of its own, to
+which single rows come by chance at a third of its capacity. Idle work is given as a replica gives it, and a row that
+comes meanwhile waits. Rows of both are executed in turn. Times of executions are those of the process on a processor,
+and the clock of the queues is made of them: so other work on the machine counts for neither. p99 by block; the median
+ratio counts.
 
-*Drift*: rows disagree ten times as often as was certified, 100 seeds. *False alarms*: lifetimes of 100,000 sampled rows
-that disagree exactly as often as was certified. No two seeds of the test's own tests are used.
+*Drift*: rows disagree ten times as often as was certified, 100 seeds. *False alarms*: lifetimes of 100,000 sampled
+rows that disagree exactly as often as was certified. The tests use none of these seeds.
 """
 
 from __future__ import annotations
