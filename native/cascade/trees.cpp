@@ -94,29 +94,32 @@ class Forest {
   }
 
  private:
+  // All trees go down two levels at a time. Those that are at a leaf leave the list, without a branch to mispredict, and
+  // walks do not wait for each other: the deepest path of a tree is often twice as long as the usual one.
   void add_one(const double *row, double *out) const {
     thread_local std::vector<uint16_t> ranks;
-    ranks.resize(copies_.size() + 1);
+    thread_local std::vector<uint32_t> at, walking;
+    ranks.resize(copies_.size() + 1), at.resize(trees_.size()), walking.resize(trees_.size());
     rank(row, ranks.data());
-    size_t t = 0;
-    for (; t + kSide <= trees_.size(); t += kSide) {
-      uint32_t at[kSide];
-      int32_t depth = 0;
-      bool categories = false;
-      for (int k = 0; k < kSide; ++k) {
-        const Tree &tree = trees_[t + static_cast<size_t>(k)];
-        at[k] = tree.root, depth = std::max(depth, tree.depth), categories |= tree.categories;
-      }
-      if (categories) {
-        for (int k = 0; k < kSide; ++k) at[k] = walk(trees_[t + static_cast<size_t>(k)], ranks.data(), row);
-      } else {
-        for (int32_t level = 0; level < depth; ++level)
-#pragma GCC unroll 8
-          for (int k = 0; k < kSide; ++k) at[k] = next(at[k], ranks.data());
-      }
-      for (int k = 0; k < kSide; ++k) add_leaf(trees_[t + static_cast<size_t>(k)], at[k], out);
+    const uint16_t *rank_of = ranks.data();
+    uint32_t *place = at.data(), *list = walking.data();
+    size_t left = 0;
+    const auto trees = static_cast<uint32_t>(trees_.size());
+    for (uint32_t t = 0; t < trees; ++t) {
+      const Tree &tree = trees_[t];
+      const uint32_t now =
+          tree.categories ? walk(tree, rank_of, row) : next(next(next(next(tree.root, rank_of), rank_of), rank_of), rank_of);
+      place[t] = now, list[left] = t, left += nodes_[now].child != now;
     }
-    for (; t < trees_.size(); ++t) add_leaf(trees_[t], walk(trees_[t], ranks.data(), row), out);
+    while (left > 0) {
+      size_t kept = 0;
+      for (size_t i = 0; i < left; ++i) {
+        const uint32_t t = list[i], now = next(next(place[t], rank_of), rank_of);
+        place[t] = now, list[kept] = t, kept += nodes_[now].child != now;
+      }
+      left = kept;
+    }
+    for (uint32_t t = 0; t < trees; ++t) add_leaf(trees_[t], place[t], out);
   }
 
   uint32_t next(uint32_t at, const uint16_t *ranks) const {

@@ -101,6 +101,7 @@ class Service:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_service_says_when_it_drifts_is_blind_or_lacks_its_store_and_finds_back(
     home: Home, tmp_path: Path, optimized: Cascade, store: Any
 ) -> None:
@@ -153,6 +154,18 @@ def test_a_service_says_when_it_drifts_is_blind_or_lacks_its_store_and_finds_bac
         # The replica is killed: it is not forgotten.
         service.kill_replica()
         assert set(until(lambda: service.stages(shifted))) == {last}
+        until(lambda: service.state() == "DRIFTED")
+
+        # So it is not by another generation with the same artefact, nor by an undeployment before it.
+        before = client.services.get("judge").generation
+        service.manifest.write_text(service.manifest.read_text().replace("grace: 3s", "grace: 4s"))
+        service.deploy()
+        until(lambda: client.services.get("judge").generation > before and service.state() == "DRIFTED")
+        assert set(service.stages(shifted)) == {last}
+        client.services.undeploy("judge")
+        client.services.wait_stopped("judge", timeout_s=60)
+        service.deploy()
+        assert set(service.stages(shifted)) == {last}
         until(lambda: service.state() == "DRIFTED")
 
         # UNCERTIFIED: too few rows to certify; then there are enough.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import threading
@@ -310,10 +311,53 @@ def test_look_ups_of_one_place_are_one_request(monkeypatch: pytest.MonkeyPatch) 
 
     store = Flaky("")
     monkeypatch.setattr(lookup, "store_of", lambda place: store)
-    steps = [LookupStep("redis://one", "a:", 2), LookupStep("redis://one", "b:", 2), LookupStep("redis://two", "c:", 2)]
+    steps = [LookupStep("redis://one", "a:", 2), LookupStep("redis://two", "c:", 2), LookupStep("redis://one", "b:", 2)]
     found = fetch_together([(step, np.array([[1], [2]])) for step in steps])
     assert store.asked == [["a:1", "a:2", "b:1", "b:2"], ["c:1", "c:2"]]
     assert [one.shape for one in found] == [(2, 2)] * 3
+
+
+def test_values_of_two_types_and_keys_that_are_not_there_in_one_request(server: Any) -> None:
+    url, client, _ = server
+    client.set("a:7", np.array([0.1, 2.0], "<f4").tobytes())
+    client.set("b:7:x", np.array([0.1], "<f8").tobytes())
+    steps = [LookupStep(url, "a:", 2, missing=-1.0), LookupStep(url, "b:", 1, "<f8", missing=-2.0)]
+    blocks = [np.array([[7.0], [8.0]]), np.array([[7.0, "x"], [7, "y"]], object)]
+    before = requests(client)[0]
+    first, second = fetch_together(list(zip(steps, blocks, strict=True)))
+    assert requests(client)[0] == before + 1
+    np.testing.assert_array_equal(first, [[np.float32(0.1), 2.0], [-1.0, -1.0]])
+    np.testing.assert_array_equal(second, [[0.1], [-2.0]])
+    wrong = LookupStep(url, "a:", 3)
+    with pytest.raises(ValueError, match="8 bytes, not 12"):
+        fetch_together([(wrong, blocks[0]), (steps[1], blocks[1])])
+
+
+def test_a_connection_that_the_server_closed_is_made_anew_and_none_is_shared(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, client, _ = server
+    client.set("a", b"1")
+    client.set("b", b"2")
+    store = open_store(f"{url}?db=0", 5.0)
+    assert store.get_many(["a", "none"]) == [b"1", None]
+    client.client_kill_filter(_type="normal", skipme=True)
+    assert store.get_many(["b", "a"]) == [b"2", b"1"]
+    wrong: list[Any] = []
+
+    def ask(key: str, value: bytes) -> None:
+        wrong.extend(found for found in (store.get_many([key]) for _ in range(200)) if found != [value])
+
+    threads = [threading.Thread(target=ask, args=given) for given in [("a", b"1"), ("b", b"2")] * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    before = len(client.client_list())
+    monkeypatch.setattr(os, "getpid", lambda: 1)  # as after a fork: the parent's connections are not the child's
+    assert store.get_many(["b"]) == [b"2"]
+    assert len(client.client_list()) == before + 1
 
 
 # ---- joins ----

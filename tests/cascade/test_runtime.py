@@ -125,6 +125,38 @@ def test_without_a_certificate_every_row_takes_the_full_path(artefact: Path) -> 
         runtime.restore(b'{"certificate": "x", "test": null}')
 
 
+def test_only_new_rows_clear_a_drift(artefact: Path) -> None:
+    shifted, rows = texts(600, seed=65, right=0.0)[0], texts(2000, seed=67)
+    drifted = opened(artefact, watch=1.0)
+    drift(drifted, shifted)
+    cascade = Cascade.load(artefact)
+    cascade.save(artefact)  # the same, deployed again
+    same = opened(artefact, watch=1.0)
+    same.restore(drifted.keep())
+    assert same.state() == drifted.state()
+
+    assert cascade.certify(*rows) is not None
+    cascade.save(artefact)
+    anew = opened(artefact, watch=1.0)
+    with pytest.raises(ValueError, match="another certificate"):
+        anew.restore(drifted.keep())
+    assert (anew.state().word, anew.state().lasting) == ("CERTIFIED", False)
+
+    drift(anew, shifted)
+    assert cascade.certify(*rows, again=True) is not None  # what had certified before refutes nothing
+    cascade.save(artefact)
+    again = opened(artefact)
+    again.restore(anew.keep())
+    assert again.state().word == "DRIFTED"
+
+
+def drift(runtime: CascadeRuntime, shifted: list[str]) -> None:
+    runtime.run(asked(shifted), [])
+    while runtime.idle(1.0):
+        pass
+    assert (runtime.state().word, runtime.state().lasting) == ("DRIFTED", True)
+
+
 @pytest.mark.parametrize("kept", [b"", b"{}", b"[]", b'{"certificate": ""}', b"\xff"])
 def test_what_another_version_kept_is_refused(artefact: Path, kept: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # each says its own

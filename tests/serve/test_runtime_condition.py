@@ -14,6 +14,7 @@ import pytest
 from shoal.core import token_digest
 from shoal.inference import ModelSpec, RuntimeState
 from shoal.inference.runtime import Condition
+from shoal.serve.gateway import kept as kept_states
 from shoal.serve.gateway.conditions import ModelCondition, summed_up
 from shoal.serve.gateway.kept import KeptStates
 from shoal.serve.replica import messages
@@ -121,6 +122,8 @@ def test_a_condition_survives_the_wire_and_a_slip_costs_only_itself() -> None:
     given = Condition({"ok": 1, "Bad Name": 2, "nan": float("nan")}, RuntimeState("bad word", "why"), b"k" * 70_000)
     body = orjson.loads(orjson.dumps(messages.write_condition(KEY, given)))
     assert messages.read_condition(body) == (KEY, Condition({"ok": 1.0}, RuntimeState("UNKNOWN", "why", False), None))
+    lasting = Condition({}, RuntimeState("DRIFTED", "new rows", False, lasting=True), b"k")
+    assert messages.read_condition(messages.write_condition(KEY, lasting)) == (KEY, lasting)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +132,7 @@ def test_a_condition_survives_the_wire_and_a_slip_costs_only_itself() -> None:
         None, [], ["c", "1", {}, "READY", "", 7, True], ["c", "1", {"Bad": 1}, "READY", "", None, True],
         ["c", "1", {}, "no word", "", None, True], ["c", "1", {"a": "x"}, "READY", "", None, True],
         ["c", "1", {f"a{n}": 1 for n in range(65)}, "READY", "", None, True], ["c", "1", {}, "READY", "", None],
+        ["c", "1", {}, "READY", "", None, True, True, True],
     ],
 )  # fmt: skip
 def test_a_replica_that_says_nonsense_of_a_model_is_not_believed(body: Any) -> None:
@@ -200,3 +204,28 @@ def test_what_is_kept_is_a_deployments_own_and_goes_with_it(tmp_path: Path) -> N
     assert nowhere.get(one, "r", "k") == b"a"
     nowhere.follow(())
     assert nowhere.get(one, "r", "k") is None
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_what_was_kept_in_a_lasting_state_is_for_whoever_has_none_of_his_own(
+    tmp_path: Path, on_disk: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_states, "MOST_LASTING", 3)
+    folder = tmp_path / "kept" if on_disk else None
+    kept = KeptStates(folder)
+    kept.put("one", "r1", "ada/c/1", b"drifted", lasting=True)
+    kept.put("one", "r2", "ada/c/1", b"fine")
+    kept.follow(())  # undeployed
+    after = KeptStates(folder) if on_disk else kept
+    assert after.get("two", "r1", "ada/c/1") == b"drifted"
+    after.put("two", "r1", "ada/c/1", b"fine")
+    assert after.get("two", "r1", "ada/c/1") == b"fine"
+    assert after.get("two", "r2", "ada/c/1") == b"drifted"
+    assert [after.get("two", "r2", key) for key in ("ada/c/2", "ada/d/1", "bob/c/1")] == [None] * 3
+    for number in range(3):  # a tenant with many forgets his own oldest, and no other's
+        after.put("two", "r1", f"bob/{number}/1", b"drifted", lasting=True)
+    assert after.get("three", "r1", "ada/c/1") == b"drifted"
+    after.put("two", "r1", "bob/3/1", b"drifted", lasting=True)
+    again = KeptStates(folder) if on_disk else after
+    found = [again.get("three", "r1", f"bob/{number}/1") for number in range(4)]
+    assert found == [None, b"drifted", b"drifted", b"drifted"]

@@ -246,6 +246,7 @@ def _restored(document: Mapping[str, Any], arrays: Arrays, kind: type[Kind]) -> 
     cascade.prepare(stages[:-1], rules, Test(document["test"]), Aim(**document["aim"]), expected)  # type: ignore[arg-type]  # none is None
     cascade.used = {role: arrays[name].astype(np.uint64) for role, name in document["used"].items()}
     cascade.report = dict(document["report"])
+    cascade.digest = _digest(document)
     if document["filter"] is not None:
         own = document["filter"]
         stage = Stage(tuple(own["groups"]), _part(own["model"], arrays, MODELS))
@@ -254,3 +255,11 @@ def _restored(document: Mapping[str, Any], arrays: Arrays, kind: type[Kind]) -> 
         cascade.certificate = Certificate.from_json(document["certificate"])
         cascade.use(int(cascade.certificate.candidate))
     return cascade
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    """Of what predicts, whatever certified it since."""
+    rows = set(document["used"].values())
+    arrays = {name: digest for name, digest in document["sha256"].items() if name not in rows}
+    parts = [arrays, *(document[name] for name in ("columns", "groups", "stages", "rules"))]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -172,7 +172,7 @@ class ForestKernel:
         if self._library is None:
             raise RuntimeError(f"the native part is not there: {_BUILD_IT}")
         made = _Forest(**scalars, **{name: array.ctypes.data for name, array in arrays.items()})
-        self._features, self._outputs = scalars["features"], scalars["outputs"]
+        self._row = ctypes.c_double * scalars["outputs"]
         self._handle = self._library.shoal_forest_new(ctypes.byref(made))
         self.fits = bool(self._handle)
         """False: one feature has more thresholds than ranks have room for."""
@@ -180,6 +180,13 @@ class ForestKernel:
     def add(self, values: Floats, out: Floats) -> None:
         """Add the trees' leaves to `out` (rows x outputs). Both arrays are contiguous doubles."""
         self._library.shoal_forest_add(self._handle, values.ctypes.data, len(values), out.ctypes.data)
+
+    def add_one(self, row: bytes, base: Sequence[float]) -> list[float]:
+        """`base` and the trees' leaves of one row, which comes as the bytes of its doubles: to find an array's address
+        takes longer than a hundred trees."""
+        out = self._row(*base)
+        self._library.shoal_forest_add(self._handle, row, 1, out)
+        return out[:]
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):

@@ -8,7 +8,9 @@ multiplied at once with the weights of this stage and of all later ones.
 
 from __future__ import annotations
 
+import functools
 import math
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -18,6 +20,8 @@ from numpy.typing import NDArray
 
 from shoal.cascade.models.base import Model, Output
 from shoal.cascade.models.linear import Linear
+from shoal.cascade.models.trees import Trees
+from shoal.cascade.rowwise import NotPlain, Row, ways_of
 from shoal.cascade.steps.base import Block, Floats, Step
 from shoal.cascade.steps.columns import Affine
 from shoal.cascade.steps.lookup import LookupStep, fetch_together
@@ -163,7 +167,7 @@ class Program:
     def run(self, table: Table, *, without_store: str = "fail") -> Answers:
         """Raises ValueError for what is no number, as the original does, and OSError where a look-up store is away;
         with `approximate` the stage before answers then, where there is one."""
-        if self._linear and len(table) == 1 and (answer := self._run_one(table)) is not None:
+        if len(table) == 1 and (answer := (self._run_one if self._linear else self._run_row)(table)) is not None:
             return answer
         answers = (self._run_linear if self._linear else self._run_features)(table, without_store == "approximate")
         linear = isinstance(self.stages[-1].model, Linear)
@@ -187,6 +191,29 @@ class Program:
                 return None
             if stage.rule is None or stage.rule.sure_of(scores, stage.model.output):
                 break
+        return Answers(np.array([scores]), np.array([at]), np.zeros(1, bool))
+
+    @functools.cached_property
+    def _row_ways(self) -> tuple[Row, ...] | None:
+        return ways_of(self.groups, self.stages)
+
+    def _run_row(self, table: Table) -> Answers | None:
+        """One row of numbers and joins through trees. None where there is no such way, or something is wrong."""
+        ways = self._row_ways
+        if ways is None or table.matrix is not None:
+            return None
+        made: dict[int, Sequence[float]] = {}
+        scores: list[float] = []
+        try:
+            for at, stage in enumerate(self.stages):
+                for group in self._new[at]:
+                    made[group] = ways[group](table)
+                assert isinstance(stage.model, Trees)
+                scores = stage.model.score_row([one for group in stage.groups for one in made[group]])
+                if stage.rule is None or stage.rule.sure_of(scores, stage.model.output):
+                    break
+        except (NotPlain, KeyError, struct.error, TypeError, OverflowError):
+            return None
         return Answers(np.array([scores]), np.array([at]), np.zeros(1, bool))
 
     def _fuse(self) -> dict[int, Projection]:

@@ -69,7 +69,7 @@ class CascadeRuntime:
             always=("approximate",) if approximates else (),
         )  # fmt: skip
         certificate = self._cascade.certificate
-        self._identity = "" if certificate is None else f"{certificate.data}:{certificate.candidate}"
+        self._identity = "" if certificate is None else f"{certificate.data}:{self._cascade.digest}"
         self._test = None if certificate is None else DriftTest(_certified_rate(self._cascade))
         self._draw = np.random.default_rng(int.from_bytes(self._identity.encode()[:8] or b"0", "big"))
         self._waiting: deque[tuple[Table, Array]] = deque(maxlen=MOST_WAITING)
@@ -180,7 +180,8 @@ class CascadeRuntime:
             return RuntimeState("UNCERTIFIED", f"every row takes the full path: {reason}")
         if test.drifted:
             seen = f"{test.differing:g} of {test.rows:,} sampled rows differ, {test.rate:.2%} were certified"
-            return RuntimeState("DRIFTED", f"every row takes the full path: {seen}; certify anew and deploy again")
+            reason = f"every row takes the full path: {seen}; certify anew on new rows and deploy again"
+            return RuntimeState("DRIFTED", reason, lasting=True)
         if self._away:
             return RuntimeState("DEGRADED", f"a look-up store is away: {self._away}")
         blind_s = self._clock() - self._looked_at
@@ -199,8 +200,8 @@ class CascadeRuntime:
         return json.dumps({"certificate": self._identity, "test": test}).encode()
 
     def restore(self, kept: bytes) -> None:
-        """Go on where an earlier process stopped, with the same certificate: a drift is not forgotten. Raises
-        ValueError for anything else."""
+        """Go on where an earlier process stopped, with the same stages certified by the same rows: a drift is not
+        forgotten. Raises ValueError for anything else."""
         try:
             data = json.loads(kept)
             if data["certificate"] != self._identity:

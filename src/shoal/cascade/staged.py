@@ -44,6 +44,8 @@ class StagedPipeline:
         self.used: dict[str, NDArray[np.uint64]] = {}
         """By role, the rows that made this cascade, as fingerprints."""
         self.report: dict[str, Any] = {}
+        self.digest = ""
+        """Of its groups, stages and rules, where it was read from an artefact."""
         self.filter: TopK | None = None
         self.filter_stage: Stage | None = None
         self._filter_program: Program | None = None

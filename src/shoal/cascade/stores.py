@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import functools
+import os
 import sqlite3
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -52,7 +54,11 @@ def open_store(url: str, deadline_s: float) -> Store:
 
 
 class RedisStore:
-    """One MGET for all keys."""
+    """One MGET for all keys.
+
+    Connections are used directly: the client's own way to them takes as long as the request. Each is used by one thread
+    at a time. One that had been idle may have been closed by the server, so a new one is tried then.
+    """
 
     def __init__(self, url: str, deadline_s: float) -> None:
         try:
@@ -60,15 +66,34 @@ class RedisStore:
         except ImportError:
             raise Invalid("look-ups in Redis need the package redis", where="store", hint="pip install redis") from None
         self._errors = redis.exceptions.RedisError
-        self._client = redis.Redis.from_url(url, socket_timeout=deadline_s, socket_connect_timeout=deadline_s)
+        self._closed = redis.exceptions.ConnectionError
+        self._pool = redis.ConnectionPool.from_url(url, socket_timeout=deadline_s, socket_connect_timeout=deadline_s)
+        self._idle: list[Any] = []
+        self._process = os.getpid()
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         if not keys:
             return []
+        if self._process != os.getpid():  # the connections are those of the process before the fork
+            self._idle, self._process = [], os.getpid()
         try:
-            values: list[Any] = self._client.mget(list(keys))
+            with suppress(IndexError):
+                try:
+                    return self._ask(self._idle.pop(), keys)
+                except self._closed:
+                    self._idle.clear()
+            return self._ask(self._pool.make_connection(), keys)
         except self._errors as error:
             raise OSError(f"Redis: {error}") from None
+
+    def _ask(self, connection: Any, keys: Sequence[str]) -> list[bytes | None]:
+        try:
+            connection.send_command("MGET", *keys)
+            values: list[bytes | None] = connection.read_response()
+        except BaseException:
+            connection.disconnect()
+            raise
+        self._idle.append(connection)
         return checked(values, len(keys))
 
 
@@ -186,4 +211,8 @@ def with_cache(store: Store, most_bytes: int, ttl_s: float) -> Store:
 
 def plain_key(parts: Sequence[Any]) -> str:
     """The key of a row: its values joined by colons; whole floats as integers, so that 7 and 7.0 are one key."""
-    return ":".join(str(int(one)) if isinstance(one, float) and one.is_integer() else str(one) for one in parts)
+    return ":".join(map(key_part, parts))
+
+
+def key_part(one: Any) -> str:
+    return str(int(one)) if isinstance(one, float) and one.is_integer() else str(one)

@@ -81,8 +81,8 @@ class Table:
         if self.matrix is not None:
             return self.matrix[:, [int(key) for key in keys]]
         parts = [np.asarray(self.column(key)) for key in keys]
-        if len(parts) == 1 and parts[0].dtype == np.float64:
-            return parts[0][:, None]
+        if len(parts) == 1 and parts[0].dtype.kind in "fiub":
+            return parts[0].astype(np.float64, copy=False)[:, None]
         if all(part.dtype.kind in "fiub" for part in parts):
             return np.stack([part.astype(np.float64, copy=False) for part in parts], axis=1)
         block = np.empty((self.rows, len(keys)), object)

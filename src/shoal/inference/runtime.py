@@ -49,11 +49,13 @@ class HasFigures(Protocol):
 @dataclass(frozen=True, slots=True)
 class RuntimeState:
     """How a model is doing: `word` in capitals, such as READY, DRIFTED or FALLBACK, and the reason in a sentence.
-    `well` says whether that is as it should be; None: only if the word is READY."""
+    `well` says whether that is as it should be; None: only if the word is READY. `lasting`: the state holds for
+    whatever is deployed under the model's name until that is another artefact (see `Keeps`)."""
 
     word: str = READY
     reason: str = ""
     well: bool | None = None
+    lasting: bool = False
 
     @property
     def is_well(self) -> bool:
@@ -84,7 +86,8 @@ class Keeps(Protocol):
     """A runtime that remembers something beyond the end of its process.
 
     The gateway keeps it for the replica and hands it to the process that follows: after a crash, a `kill -9` or a
-    restart of the gateway. A new generation of the service begins without it.
+    restart of the gateway. A new replica, and one of a new generation of the service, begins without it. What was kept
+    in a state that is `lasting` is handed to those too, under the same tenant, model and version.
     """
 
     def keep(self) -> bytes:
@@ -93,7 +96,7 @@ class Keeps(Protocol):
 
     def restore(self, kept: bytes) -> None:
         """Called once, after loading and warm-up and before the first request. `kept` is what an earlier process
-        gave, of whatever version of the runtime: raise ValueError to begin anew."""
+        gave, of whatever version of the runtime and for whatever artefact: raise ValueError to begin anew."""
         ...
 
 

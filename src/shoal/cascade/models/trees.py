@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -59,6 +60,9 @@ class Trees:
         return len(self.arrays["output_of"])
 
     def scores(self, features: Any) -> Floats:
+        if type(features) is np.ndarray and features.shape == (1, self.features) and self._kernel is not None:
+            row = features if features.dtype == np.float64 else features.astype(np.float64)
+            return np.array([self._of_bytes(self._kernel, row.tobytes())])
         values = np.ascontiguousarray(features.toarray() if hasattr(features, "toarray") else features, np.float64)
         if values.ndim != 2 or values.shape[1] != self.features:
             raise ValueError(f"X has {values.shape[-1]} features, but the trees are expecting {self.features}")
@@ -69,6 +73,28 @@ class Trees:
         else:
             self._walk(values, out)
         return out / self.trees if self.combine is Combine.MEAN else out
+
+    def score_row(self, values: Sequence[float]) -> list[float]:
+        """The scores of one row, without arrays; only where there is a kernel. Raises struct.error for what is no
+        number."""
+        assert self._kernel is not None
+        return self._of_bytes(self._kernel, self._pack(*values))
+
+    @property
+    def has_kernel(self) -> bool:
+        return self._kernel is not None
+
+    def _of_bytes(self, kernel: native.ForestKernel, row: bytes) -> list[float]:
+        found = kernel.add_one(row, self._base)
+        return [one / self.trees for one in found] if self.combine is Combine.MEAN else found
+
+    @functools.cached_property
+    def _pack(self) -> Callable[..., bytes]:
+        return struct.Struct(f"{self.features}d").pack
+
+    @functools.cached_property
+    def _base(self) -> tuple[float, ...]:
+        return tuple(self.base.tolist())
 
     @functools.cached_property
     def _kernel(self) -> native.ForestKernel | None:

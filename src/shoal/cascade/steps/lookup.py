@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
 
 from shoal.cascade.steps.base import Array, Arrays, Block, Floats
-from shoal.cascade.stores import Store, open_store, plain_key, with_cache
+from shoal.cascade.stores import Store, key_part, open_store, plain_key, with_cache
 
 TYPES = ("<f4", "<f8")
 
@@ -51,17 +52,22 @@ class LookupStep:
 
     def keys(self, block: Block) -> list[str]:
         rows = block if isinstance(block, np.ndarray) else np.asarray(block, object)
-        return [self.prefix + plain_key(row) for row in (rows if rows.ndim == 2 else rows[:, None]).tolist()]
+        if rows.ndim == 1 or rows.shape[1] == 1:
+            return [self.prefix + key_part(one) for one in rows.ravel().tolist()]
+        return [self.prefix + plain_key(row) for row in rows.tolist()]
 
-    def values(self, found: Sequence[bytes | None]) -> Floats:
-        """rows x columns. Raises ValueError for a value of another size."""
+    def joined(self, found: Sequence[bytes | None]) -> bytes:
+        """The values one after the other. Raises ValueError for one of another size."""
         empty = self._empty
         given = [empty if one is None else one for one in found]
         for one in given:
             if len(one) != len(empty):
                 raise ValueError(f"a value under {self.prefix} has {len(one)} bytes, not {len(empty)}")
-        joined = b"".join(given)
-        return np.frombuffer(joined, self.dtype).reshape(-1, self.columns).astype(np.float64)
+        return given[0] if len(given) == 1 else b"".join(given)
+
+    def values(self, found: Sequence[bytes | None]) -> Floats:
+        """rows x columns. Raises ValueError for a value of another size."""
+        return np.frombuffer(self.joined(found), self.dtype).reshape(-1, self.columns).astype(np.float64)
 
     def apply(self, block: Block) -> Floats:
         return self.values(store_of(self.place).get_many(self.keys(block)))
@@ -93,17 +99,32 @@ def store_of(place: tuple[str, float, int, float]) -> Store:
 
 def fetch_together(steps: Sequence[tuple[LookupStep, Block]]) -> list[Floats]:
     """What each step gives for its block: one request for each place. Raises OSError."""
+    places = dict.fromkeys(step.place for step, _ in steps)
+    if len(places) > 1:
+        made: dict[int, Floats] = {}
+        for place in places:
+            of = [number for number, (step, _) in enumerate(steps) if step.place == place]
+            made |= zip(of, fetch_together([steps[number] for number in of]), strict=True)
+        return [made[number] for number in range(len(steps))]
     keys = [step.keys(block) for step, block in steps]
-    found: list[Floats | None] = [None] * len(steps)
-    for place in dict.fromkeys(step.place for step, _ in steps):
-        of = [number for number, (step, _) in enumerate(steps) if step.place == place]
-        values = store_of(place).get_many([key for number in of for key in keys[number]])
-        begin = 0
-        for number in of:
-            end = begin + len(keys[number])
-            found[number] = steps[number][0].values(values[begin:end])
-            begin = end
-    return [one for one in found if one is not None]
+    first = steps[0][0]
+    values = store_of(first.place).get_many(list(chain.from_iterable(keys)))
+    parts, begin = [], 0
+    for (step, _), own in zip(steps, keys, strict=True):
+        end = begin + len(own)
+        parts.append(step.joined(values[begin:end]))
+        begin = end
+    if any(step.dtype != first.dtype for step, _ in steps):
+        numbers = [np.frombuffer(part, step.dtype) for part, (step, _) in zip(parts, steps, strict=True)]
+        doubles = np.concatenate(numbers, dtype=np.float64)
+    else:  # at once: for a row, to make an array for each look-up takes longer than the request
+        doubles = np.frombuffer(b"".join(parts), first.dtype).astype(np.float64)
+    found, begin = [], 0
+    for (step, _), own in zip(steps, keys, strict=True):
+        end = begin + len(own) * step.columns
+        found.append(doubles[begin:end].reshape(-1, step.columns))
+        begin = end
+    return found
 
 
 @dataclass(frozen=True)
@@ -147,6 +168,12 @@ class JoinStep:
 
     def apply(self, block: Block) -> Floats:
         return self._padded[self.rows(block)]
+
+    def row(self, key: Sequence[Any]) -> list[float]:
+        """The features of one row. Raises TypeError for a key that is no value."""
+        at = self._row_of.get(key[0] if len(key) == 1 else tuple(key), len(self.keys))
+        found: list[float] = self._padded[at].tolist()
+        return found
 
     def projection(self, weights: Floats) -> Callable[[Block], Floats]:
         """The table times the weights is made once."""

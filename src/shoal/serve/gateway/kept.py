@@ -2,7 +2,8 @@
 
 There is a file for each replica and model of a deployment, `kept/DEPLOYMENT/HASH`. It is replaced whole, so that it
 outlives a `kill -9` of the replica and of the gateway (not a power cut). A new generation of a service has another
-deployment, and so begins without any.
+deployment, and so begins without any. What was kept in a state that is lasting has a second file, by tenant, model and
+version alone, `kept/lasting/TENANT/HASH`. It is for replicas that have none of their own, and outlives an undeployment.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from shoal.inference.runtime import MOST_KEPT_BYTES
 
 log = logging.getLogger("shoal.serve")
 
+LASTING = "lasting"
+MOST_LASTING = 256
+"""Of a tenant. Of more models the states that were written longest ago are forgotten."""
+
 
 class KeptStates:
     """`folder` None keeps nothing on disk: then it is forgotten with this process."""
@@ -25,29 +30,61 @@ class KeptStates:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._known: dict[tuple[str, str, str], bytes] = {}
+        self._lasting: dict[str, dict[str, bytes]] = {}
+        """By tenant and key, the newest last."""
 
-    def put(self, deployment: str, replica: str, key: str, kept: bytes) -> None:
-        """Nothing happens if it is the same as before."""
+    def put(self, deployment: str, replica: str, key: str, kept: bytes, *, lasting: bool = False) -> None:
+        """`key`: tenant/model/version. Nothing is written if it is the same as before."""
         at = (deployment, key, replica)
-        if self._known.get(at) == kept:
+        if lasting:
+            self._put_lasting(key, kept)
+        if self._known.get(at) != kept:
+            self._known[at] = kept
+            self._write(self._path(*at), key, kept)
+
+    def get(self, deployment: str, replica: str, key: str) -> bytes | None:
+        """What the replica of this name kept of the model; of a name that is new, what lasts."""
+        own = self._read_own(deployment, replica, key)
+        return self._read_lasting(key) if own is None else own
+
+    def _put_lasting(self, key: str, kept: bytes) -> None:
+        if self._read_lasting(key) == kept:
             return
-        self._known[at] = kept
-        if self._folder is None:
+        known = self._lasting[_tenant(key)]
+        known.pop(key, None)
+        known[key] = kept
+        if len(known) > MOST_LASTING:
+            del known[next(iter(known))]
+        path = self._lasting_path(key)
+        self._write(path, key, kept)
+        if path is not None:
+            with suppress(OSError):
+                files = sorted(path.parent.iterdir(), key=lambda one: one.stat().st_mtime_ns)
+                for old in files[:-MOST_LASTING]:
+                    old.unlink()
+
+    def _read_lasting(self, key: str) -> bytes | None:
+        known = self._lasting.setdefault(_tenant(key), {})
+        if key not in known and (path := self._lasting_path(key)) is not None:
+            with suppress(OSError), path.open("rb") as file:
+                known[key] = file.read(MOST_KEPT_BYTES)
+        return known.get(key)
+
+    def _write(self, path: Path | None, key: str, kept: bytes) -> None:
+        if path is None:
             return
-        path = self._path(*at)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(path, kept, durable=False)
         except OSError as error:
             log.error("what %s keeps cannot be written: %s", key, error)
 
-    def get(self, deployment: str, replica: str, key: str) -> bytes | None:
-        """What the replica of this name kept of the model; of a name that is new, nothing."""
+    def _read_own(self, deployment: str, replica: str, key: str) -> bytes | None:
         at = (deployment, key, replica)
         found = self._known.get(at)
-        if found is None and self._folder is not None:
+        if found is None and (path := self._path(*at)) is not None:
             try:
-                with self._path(*at).open("rb") as file:
+                with path.open("rb") as file:
                     found = file.read(MOST_KEPT_BYTES)
             except OSError:
                 return None
@@ -55,10 +92,10 @@ class KeptStates:
         return found
 
     def follow(self, deployments: Collection[str]) -> None:
-        """Forget those of all other deployments."""
+        """Forget those of all other deployments; what lasts stays."""
         self._known = {at: kept for at, kept in self._known.items() if at[0] in deployments}
         if self._folder is not None and self._folder.is_dir():
-            names = {_name(deployment) for deployment in deployments}
+            names = {LASTING, *map(_name, deployments)}
             for old in self._folder.iterdir():
                 if old.name not in names:
                     with suppress(OSError):
@@ -66,9 +103,15 @@ class KeptStates:
                             file.unlink()
                         old.rmdir()
 
-    def _path(self, deployment: str, key: str, replica: str) -> Path:
-        assert self._folder is not None
-        return self._folder / _name(deployment) / _name(f"{key}\0{replica}")
+    def _path(self, deployment: str, key: str, replica: str) -> Path | None:
+        return None if self._folder is None else self._folder / _name(deployment) / _name(f"{key}\0{replica}")
+
+    def _lasting_path(self, key: str) -> Path | None:
+        return None if self._folder is None else self._folder / LASTING / _name(_tenant(key)) / _name(key)
+
+
+def _tenant(key: str) -> str:
+    return key.partition("/")[0]
 
 
 def _name(text: str) -> str:

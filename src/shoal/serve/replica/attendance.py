@@ -101,5 +101,7 @@ def restore(runtime: Runtime, kept: bytes) -> None:
     if isinstance(runtime, Keeps):
         try:
             runtime.restore(kept)
+        except ValueError as why:
+            log.info("%s begins anew: %s", runtime.metadata.name, why)
         except Exception:
             log.exception("what %s kept is of no use", runtime.metadata.name)

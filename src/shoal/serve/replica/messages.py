@@ -212,17 +212,24 @@ def write_condition(key: ModelKey, condition: Condition) -> list[object]:
     figures = {str(name): float(value) for name, value in named[:MOST_FIGURES]}
     kept_text = None if kept is None or len(kept) > MOST_KEPT_BYTES else b64encode(kept).decode()
     word = state.word if _WORD.fullmatch(str(state.word)) else "UNKNOWN"
-    return [*key, figures, word, _cut(str(state.reason)), kept_text, bool(state.is_well)]
+    said = [*key, figures, word, _cut(str(state.reason)), kept_text, bool(state.is_well)]
+    return [*said, True] if state.lasting else said  # an older gateway reads seven
 
 
 @_distrusting
 def read_condition(body: Any) -> tuple[ModelKey, Condition]:
-    name, version, given, word, reason, kept, well = body
+    name, version, given, word, reason, kept, well, *lasting = body
     figures = {_figure(key): float(value) for key, value in given.items() if value is not None}
     data = None if kept is None else b64decode(kept, validate=True)
-    if len(figures) > MOST_FIGURES or len(data or b"") > MOST_KEPT_BYTES or not _WORD.fullmatch(word):
+    if (
+        len(figures) > MOST_FIGURES
+        or len(data or b"") > MOST_KEPT_BYTES
+        or not _WORD.fullmatch(word)
+        or len(lasting) > 1
+    ):
         raise ValueError("it says too much, or a state that is no word")
-    return (_text(name), _text(version)), Condition(figures, RuntimeState(word, _text(reason), well is True), data)
+    state = RuntimeState(word, _text(reason), well is True, lasting == [True])
+    return (_text(name), _text(version)), Condition(figures, state, data)
 
 
 def _figure(name: str) -> str:

@@ -179,7 +179,8 @@ class ReplicaSet(ReplicaEvents):
             return
         member.conditions[key] = condition
         if condition.kept is not None:
-            self._kept.put(replica.token_digest, replica.name, key, condition.kept)
+            lasting = condition.state.lasting
+            self._kept.put(replica.token_digest, replica.name, key, condition.kept, lasting=lasting)
 
     def leaving(self, replica: Replica) -> None:
         member = self.members.get(replica.name)
