@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +20,9 @@ from tests.users.as_user import as_user
 from shoal.session.commands.common import connector
 
 from .within import ATTACKS, Facts
-from .world import HERE, LEVELS, World, missing, processes_of, world
+from .world import HERE, LEVELS, World, member, missing, processes_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a sandbox needs a server that runs as root")
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("attacks")) as made:
-        made.admin.create_tenant("blue", sandbox=Sandbox.USER)
-        yield made
-
-
-@pytest.fixture(scope="module")
-def facts(place: World) -> Facts:
-    return place.victim(place.admin, "blue", 0, place.home.path)
 
 
 @pytest.fixture(scope="module", params=LEVELS)
@@ -42,7 +30,6 @@ def level(request: pytest.FixtureRequest, place: World) -> Sandbox:
     found: Sandbox = request.param
     if why := missing(place.home.path, found):
         pytest.skip(why)
-    place.admin.create_tenant(f"red-{found}", sandbox=found)
     return found
 
 
@@ -71,11 +58,6 @@ def judge(told: list[dict[str, Any]], level: Sandbox, allowed: Collection[str] =
 
 def asked(facts: Facts) -> str:
     return json.dumps({"facts": facts._asdict()})
-
-
-def member(place: World, tenant: str) -> Client:
-    token = place.admin.create_token(tenant).token
-    return Client(place.admin.locate().url, token, environ={})
 
 
 def test_from_a_job_and_from_a_command_in_it(place: World, facts: Facts, level: Sandbox) -> None:

@@ -111,6 +111,11 @@ class World:
         return seen
 
 
+def member(place: World, tenant: str) -> Client:
+    token = place.admin.create_token(tenant).token
+    return Client(place.admin.locate().url, token, environ={})
+
+
 def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
