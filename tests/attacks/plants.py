@@ -1,8 +1,6 @@
 """Traps for whoever reads and removes what a job leaves: links, pipes, sockets, junk and depth, under every name that
 the server, the supervisor and sessions read. The last line says that all lie there."""
 
-# ruff: noqa: PTH, S103, SIM115
-
 from __future__ import annotations
 
 import contextlib
@@ -66,7 +64,13 @@ for place in (".", kept):
     for name in ("result", "model", "latest"):
         with contextlib.suppress(OSError):
             MADE[kind](f"{place}/{name}")
-    for name, target in (("up", "../.."), ("home", home), ("self", "/proc/self"), ("loop", "loop"), ("zero", "/dev/zero")):
+    for name, target in (
+        ("up", "../.."),
+        ("home", home),
+        ("self", "/proc/self"),
+        ("loop", "loop"),
+        ("zero", "/dev/zero"),
+    ):
         os.symlink(target, f"{place}/{name}")
     open(f"{place}/\x1b[2Jname\nwith\tthese", "w").close()
     open(os.fsencode(place) + b"/\xff\xfe", "w").close()

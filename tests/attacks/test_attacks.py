@@ -1,4 +1,4 @@
-"""Every attack of the table from every place that a tenant's process has: none succeeds but those that the page names."""
+"""Every attack of the table from every place that a tenant's process has: only those succeed that the page names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import pwd
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +13,10 @@ import pytest
 from shoal.contract.lifecycle import JobState
 from shoal.core import Sandbox
 from shoal.sdk import Client
+from shoal.session.commands.common import connector
 from tests.session.conftest import relayed
 from tests.session.talk import eventually
 from tests.users.as_user import as_user
-from shoal.session.commands.common import connector
 
 from .within import ATTACKS, Facts
 from .world import HERE, LEVELS, World, member, missing, processes_of
@@ -58,6 +57,17 @@ def judge(told: list[dict[str, Any]], level: Sandbox, allowed: Collection[str] =
 
 def asked(facts: Facts) -> str:
     return json.dumps({"facts": facts._asdict()})
+
+
+def test_the_page_names_what_succeeds_by_design_and_nothing_is_called_possible_that_is_stopped() -> None:
+    page = (HERE.parent.parent / "docs" / "how-to" / "isolate-tenants.md").read_text()
+    rows = [line.strip("|").split("|") for line in page.partition("## What is not")[2].splitlines() if line[:1] == "|"]
+    for one in ATTACKS:
+        if not one.open_at:
+            continue
+        ((_, *cells),) = [row for row in rows if one.told in row[0]]
+        for level, cell in zip(LEVELS, cells, strict=True):
+            assert ("stopped" not in cell.partition(";")[0]) == (level.value in one.open_at), (one.name, cell)
 
 
 def test_from_a_job_and_from_a_command_in_it(place: World, facts: Facts, level: Sandbox) -> None:
@@ -119,5 +129,5 @@ def test_from_a_job_of_a_user_of_the_machine(place: World, facts: Facts) -> None
     told = place.said(place.admin, job)
     assert told[-1]["end"] == user.pw_uid
     allowed = {"the server's socket for users of the machine"}  # it is one of them
-    judge([one for one in told], Sandbox.USER, allowed)
+    judge(told, Sandbox.USER, allowed)
     assert place.state([facts]) == before

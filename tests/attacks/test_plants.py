@@ -27,23 +27,33 @@ def words_of(place: World, kind: str, bystander: Path) -> tuple[str, ...]:
     return (kind, str(place.outside / "of-root" / "canary"), str(bystander), str(place.home.path))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("level", LEVELS)
-def test_what_a_job_leaves_gives_nothing_away_and_holds_nothing_up(place: World, tmp_path: Path, level: Sandbox) -> None:
+def test_what_a_job_leaves_gives_nothing_away_and_holds_nothing_up(
+    place: World, tmp_path: Path, level: Sandbox
+) -> None:
     if why := missing(place.home.path, level):
         pytest.skip(why)
     bystander = place.outside / "of-root" / "bystander"
     bystander.mkdir(exist_ok=True)
     (bystander / "kept").write_text("of root, kept")
-    secrets = [b"of root", place.home.token_file.read_bytes().strip(), (place.home.path / "secret.key").read_bytes().strip()]
+    secrets = [
+        b"of root",
+        place.home.token_file.read_bytes().strip(),
+        (place.home.path / "secret.key").read_bytes().strip(),
+    ]
     tenant_client = member(place, f"red-{level}")
     token = tenant_client.locate().token
-    with tenant_client as client, httpx.Client(base_url=client.locate().url, headers={"Authorization": f"Bearer {token}"}, timeout=20) as raw:
+    with (
+        tenant_client as client,
+        httpx.Client(base_url=client.locate().url, headers={"Authorization": f"Bearer {token}"}, timeout=20) as raw,
+    ):
         jobs = {}
         for kind in KINDS:
             words = words_of(place, kind, bystander)
             jobs[kind] = place.start(client, "plants.py", *words, name=kind.replace(" ", "-"), grace=0.3)
         uids = set()
-        for kind, job in jobs.items():
+        for job in jobs.values():
             eventually(lambda: client.job(job).state.terminal or b"planted" in client.log_piece(job).data)
             assert client.job(job).state is JobState.RUNNING, client.log_piece(job).data
             uids.add((place.home.path / "runs" / job / "1").stat().st_uid)
@@ -60,7 +70,10 @@ def test_what_a_job_leaves_gives_nothing_away_and_holds_nothing_up(place: World,
                     assert answer.status_code < 500, (url, answer.text)
                     assert not any(secret in answer.content for secret in secrets), url
                 for name in ("main", "x"):
-                    answer = raw.post(f"/v1/jobs/{job}/sessions/{name}/attach", headers={"Connection": "upgrade", "Upgrade": "shoal-session"})
+                    answer = raw.post(
+                        f"/v1/jobs/{job}/sessions/{name}/attach",
+                        headers={"Connection": "upgrade", "Upgrade": "shoal-session"},
+                    )
                     assert answer.status_code in (404, 409), answer.text
             assert raw.get("/v1/status").status_code == 200
 
@@ -74,8 +87,10 @@ def test_what_a_job_leaves_gives_nothing_away_and_holds_nothing_up(place: World,
         (uid,) = uids
         eventually(lambda: processes_of(uid) == [])
         ended = {
-            kind: place.start(client, "plants.py", *words_of(place, kind, bystander), "ends", name=kind.replace(" ", "-"),
-                              outputs=[{"from": "result"}, {"from": "self"}, {"from": "home"}])
+            kind: place.start(
+                client, "plants.py", *words_of(place, kind, bystander), "ends", name=kind.replace(" ", "-"),
+                outputs=[{"from": "result"}, {"from": "self"}, {"from": "home"}],
+            )
             for kind in KINDS
         }  # fmt: skip
         for job in ended.values():

@@ -1,7 +1,5 @@
 """What is attacked: a job of another tenant, careless with the modes of its files, that left doors open and closed."""
 
-# ruff: noqa: PTH, S103, S108, SIM115
-
 from __future__ import annotations
 
 import ctypes

@@ -5,11 +5,8 @@ Each attack runs in a child of its own and tells a JSON line: how often it tried
 raises OSError or ValueError failed; so did one whose `check` found nothing. Everything else counts as reached.
 """
 
-# ruff: noqa: S103, S104, S105, S108, S110, S603, S606, S607, PTH, SIM115, B023, E731
-
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import fcntl
@@ -20,7 +17,6 @@ import resource
 import shutil
 import signal
 import socket
-import stat
 import struct
 import subprocess
 import sys
@@ -162,7 +158,7 @@ def child(act: Callable[[], Any]) -> None:
 
 SERVERS_OWN = (
     "shoal.db", "shoal.db-wal", "secret.key", "admin.token", "sandbox-users.json", "engine.lock", "bundles",
-    "server.json", "server.log", "planes", "config.yaml", "lock", "artifacts", "environment", "backups", "deleted",
+    "server.json", "server.log", "config.yaml", "lock", "artifacts", "environment", "backups", "deleted",
 )  # fmt: skip
 
 
@@ -175,8 +171,11 @@ def _(facts: Facts) -> Attempts:
         yield name, lambda: read(f"/proc/self/root{facts.home}/{name}")
         yield f"{name} from here", lambda: read(os.path.relpath(f"{facts.home}/{name}"))
     yield "list it", lambda: check(set(os.listdir(facts.home)) - {"runs", "gangs", "checkpoints", "planes"})
-    for name in ("runs", "checkpoints"):
+    for name in ("runs", "checkpoints", "planes"):
         yield f"list {name}", lambda: check(len(os.listdir(f"{facts.home}/{name}")) > 1)
+    for plane in glob.glob(f"{facts.home}/planes/*"):
+        for name in ("shoal.db", "secret.key", "admin.token"):
+            yield f"{plane}/{name}", lambda: os.stat(f"{plane}/{name}")
 
 
 @attack("paths", "change the server's home")
@@ -202,7 +201,10 @@ def _(facts: Facts) -> Attempts:
             yield where, lambda: check(where.startswith((facts.home, facts.canary, "/root")))
     for fd in (0, 1, 2):
         yield f"the directory of {fd}", lambda: os.close(os.open("..", os.O_RDONLY, dir_fd=fd))
-    yield "the parents of here", lambda: check(set(os.listdir("../..")) - {os.path.basename(os.path.dirname(os.getcwd()))})
+    yield (
+        "the parents of here",
+        lambda: check(set(os.listdir("../..")) - {os.path.basename(os.path.dirname(os.getcwd()))}),
+    )
     handle = struct.pack("Ii", 8, 1) + bytes(8)
     yield "by handle", lambda: system("open_by_handle_at", os.open(".", os.O_RDONLY), handle, 0)
 
@@ -243,7 +245,16 @@ def _(facts: Facts) -> Attempts:
 
 @attack("paths", "write to the system")
 def _(facts: Facts) -> Attempts:
-    for path in ("/etc/passwd", "/etc/ld.so.preload", "/etc/cron.d", "/usr/local/bin", "/usr/lib", "/root", "/run", "/opt"):
+    for path in (
+        "/etc/passwd",
+        "/etc/ld.so.preload",
+        "/etc/cron.d",
+        "/usr/local/bin",
+        "/usr/lib",
+        "/root",
+        "/run",
+        "/opt",
+    ):
         yield f"make in {path}", lambda: os.close(os.open(f"{path}/shoal-mine", os.O_CREAT | os.O_WRONLY, 0o666))
     yield "/etc/passwd", lambda: write("/etc/passwd", "")
     yield "/etc/ld.so.preload", lambda: os.close(os.open("/etc/ld.so.preload", os.O_CREAT | os.O_WRONLY, 0o666))
@@ -256,8 +267,9 @@ def _(facts: Facts) -> Attempts:
     mine = os.environ["SHOAL_RUN"] + "/record"
     for number, path in enumerate(("/etc/passwd", "/etc/shadow", f"{facts.home}/secret.key", mine, facts.door)):
         yield path, lambda: os.link(path, f"link{number}")
-        yield f"{path} by its descriptor", lambda: os.link(
-            f"/proc/self/fd/{os.open(path, os.O_PATH)}", f"held{number}", follow_symlinks=True
+        yield (
+            f"{path} by its descriptor",
+            lambda: os.link(f"/proc/self/fd/{os.open(path, os.O_PATH)}", f"held{number}", follow_symlinks=True),
         )
 
 
@@ -268,13 +280,26 @@ def _(facts: Facts) -> Attempts:
     for name in ("record", "log"):
         yield f"unlink {name}", lambda: os.unlink(f"{run}/{name}")
         yield f"rename {name}", lambda: os.rename(f"{run}/{name}", f"{run}/other")
-        yield f"over {name}", lambda: (os.symlink("/etc/passwd", f"{run}/s{name}"), os.rename(f"{run}/s{name}", f"{run}/{name}"))
+        yield (
+            f"over {name}",
+            lambda: (os.symlink("/etc/passwd", f"{run}/s{name}"), os.rename(f"{run}/s{name}", f"{run}/{name}")),
+        )
         yield f"chmod {name}", lambda: os.chmod(f"{run}/{name}", 0o666)
     yield "write the record", lambda: write(f"{run}/record", "mine")
     yield "read the record", lambda: read(f"{run}/record")
     yield "rename the directory", lambda: os.rename(run, f"{run}.old")
     yield "rename the run directory", lambda: os.rename(os.getcwd(), f"{os.getcwd()}.old")
-    for name in ("rank-1", "decision", "decision.new", "stop", "go", "gang.json", "past.json", "beside-0", "beside-0/x"):
+    for name in (
+        "rank-1",
+        "decision",
+        "decision.new",
+        "stop",
+        "go",
+        "gang.json",
+        "past.json",
+        "beside-0",
+        "beside-0/x",
+    ):
         yield f"make {name}", lambda: os.close(os.open(f"{above}/{name}", os.O_CREAT | os.O_WRONLY, 0o666))
         yield f"link {name}", lambda: os.symlink("/etc", f"{above}/{name}")
         yield f"read {name}", lambda: read(f"{above}/{name}")
@@ -317,7 +342,9 @@ def _(facts: Facts) -> Attempts:
             yield f"{pid} fd {fd}", lambda: os.open(f"/proc/{pid}/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK)
 
 
-@attack("processes", "command lines of others", open_at=("user",), told="see the names and command lines", harmless=True)
+@attack(
+    "processes", "command lines of others", open_at=("user",), told="see the names and command lines", harmless=True
+)
 def _(facts: Facts) -> Attempts:
     yield "the server's", lambda: check(b"shoal" in read(f"/proc/{facts.server}/cmdline"))
 
@@ -330,8 +357,9 @@ def _(facts: Facts) -> Attempts:
             yield f"kill {pid} {number}", lambda: os.kill(pid, number)
             yield f"kill the group of {pid} {number}", lambda: os.killpg(pid, number)
             yield f"tgkill {pid} {number}", lambda: system("tgkill", pid, pid, number)
-            yield f"pidfd {pid} {number}", lambda: system(
-                "pidfd_send_signal", system("pidfd_open", pid, 0), number, 0, 0
+            yield (
+                f"pidfd {pid} {number}",
+                lambda: system("pidfd_send_signal", system("pidfd_open", pid, 0), number, 0, 0),
             )
         info = struct.pack("iii", signal.SIGTERM, 0, -1).ljust(128, b"\0")
         yield f"queue for {pid}", lambda: system("rt_sigqueueinfo", pid, signal.SIGTERM, info)
@@ -363,7 +391,10 @@ def _(facts: Facts) -> Attempts:
         yield f"release {pid}", lambda: system("process_mrelease", system("pidfd_open", pid, 0), 0)
         event = struct.pack("IIQ", 1, 128, 0).ljust(128, b"\0")
         yield f"count {pid}", lambda: system("perf_event_open", event, pid, -1, -1, 0)
-        yield f"locks of {pid}", lambda: system("get_robust_list", pid, ctypes.byref(ctypes.c_void_p()), ctypes.byref(ctypes.c_size_t()))
+        yield (
+            f"locks of {pid}",
+            lambda: system("get_robust_list", pid, ctypes.byref(ctypes.c_void_p()), ctypes.byref(ctypes.c_size_t())),
+        )
         yield f"pages of {pid}", lambda: system("move_pages", pid, 1, near, near, buffer, 0)
         for kind in ("mnt", "pid", "net", "ipc", "uts", "user", "cgroup"):
             yield f"join {kind} of {pid}", lambda: call("setns", os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY), 0)
@@ -385,7 +416,7 @@ def _(facts: Facts) -> Attempts:
     yield "be quicker", lambda: os.nice(-5)
     yield "be first", lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     yield "io before all", lambda: system("ioprio_set", 1, 0, 1 << 13)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield "more files", lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (hard + 1, hard + 1))
     yield "be spared", lambda: write("/proc/self/oom_score_adj", "-900")
 
@@ -413,7 +444,12 @@ def _(facts: Facts) -> Attempts:
     yield "new privileges", lambda: check(status["NoNewPrivs"].strip() != "1")
     for name in ("CapPrm", "CapEff", "CapAmb", "CapInh"):
         yield name, lambda: check(int(status[name], 16))
-    yield "capset", lambda: system("capset", struct.pack("Ii", 0x20080522, 0), struct.pack("IIIIII", 1 << 21, 1 << 21, 1 << 21, 0, 0, 0))
+    yield (
+        "capset",
+        lambda: system(
+            "capset", struct.pack("Ii", 0x20080522, 0), struct.pack("IIIIII", 1 << 21, 1 << 21, 1 << 21, 0, 0, 0)
+        ),
+    )
     yield "ambient", lambda: call("prctl", 47, 2, 21, 0, 0)
     yield "no new privileges off", lambda: call("prctl", 38, 0, 0, 0, 0)
     yield "bits", lambda: call("prctl", 28, 1, 0, 0, 0)
@@ -426,10 +462,18 @@ def _(facts: Facts) -> Attempts:
         check(done.stdout.strip() == "0")
 
     yield "the one there", lambda: says_root(facts.setuid, "-u")
-    yield "by the loader", lambda: says_root(glob.glob("/lib64/ld-linux*")[0] if glob.glob("/lib64/ld-linux*") else "/x", facts.setuid, "-u")
+    yield (
+        "by the loader",
+        lambda: says_root(
+            glob.glob("/lib64/ld-linux*")[0] if glob.glob("/lib64/ld-linux*") else "/x", facts.setuid, "-u"
+        ),
+    )
     shutil.copy("/usr/bin/id", "id")
     yield "one's own", lambda: os.chown("id", 0, 0)
-    yield "by capabilities", lambda: os.setxattr("id", "security.capability", struct.pack("IIIII", 0x2000001, 1 << 7, 0, 0, 0))
+    yield (
+        "by capabilities",
+        lambda: os.setxattr("id", "security.capability", struct.pack("IIIII", 0x2000001, 1 << 7, 0, 0, 0)),
+    )
     yield "by an attribute of trust", lambda: os.setxattr("id", "trusted.mine", b"1")
     for line in (("su", "-c", "id -u"), ("sudo", "-n", "id", "-u"), ("pkexec", "id", "-u")):
         yield line[0], lambda: says_root(*line)
@@ -509,7 +553,7 @@ def _(facts: Facts) -> Attempts:
         write("/proc/self/uid_map", f"0 {uid} 1\n1 {facts.victim_uid} 1")
 
     def raw() -> None:
-        check(set(name for _, name in socket.if_nameindex()) - {"lo"})
+        check({name for _, name in socket.if_nameindex()} - {"lo"})
 
     for act in (lambda: read(secret), uncover, bind_over, overlay, detach_all):
         yield act.__name__, within(USERS | MOUNTS, act)
@@ -554,7 +598,8 @@ def _(facts: Facts) -> Attempts:
         "/dev/mem", "/dev/kmsg", "/dev/port", "/dev/vda", "/dev/loop-control", "/dev/loop0",
         "/proc/kcore", "/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname",
         "/proc/sys/kernel/modprobe", "/proc/sys/vm/drop_caches", "/proc/sys/fs/protected_hardlinks",
-        "/proc/sys/net/ipv4/ip_forward", "/sys/kernel/uevent_helper", "/sys/power/state", "/proc/sys/fs/binfmt_misc/register",
+        "/proc/sys/net/ipv4/ip_forward", "/sys/kernel/uevent_helper", "/sys/power/state",
+        "/proc/sys/fs/binfmt_misc/register",
     ):  # fmt: skip
         yield path, lambda: os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
 
@@ -588,8 +633,10 @@ def _(facts: Facts) -> Attempts:
     key, rt = facts.key + 1, ctypes.CDLL("librt.so.1", use_errno=True)
     yield "attach shared memory", lambda: call("shmget", key, 0, 0) and call("shmat", libc.shmget(key, 0, 0), None, 0)
     for kind in ("shm", "sem", "msg"):
-        get = (lambda: libc.shmget(key, 0, 0)) if kind == "shm" else (
-            (lambda: libc.semget(key, 0, 0)) if kind == "sem" else (lambda: libc.msgget(key, 0))
+        get = (
+            (lambda: libc.shmget(key, 0, 0))
+            if kind == "shm"
+            else ((lambda: libc.semget(key, 0, 0)) if kind == "sem" else (lambda: libc.msgget(key, 0)))
         )
         control = {"shm": lambda: call("shmctl", get(), 0, None), "msg": lambda: call("msgctl", get(), 0, None),
                    "sem": lambda: call("semctl", get(), 0, 0)}[kind]  # fmt: skip
@@ -641,14 +688,31 @@ def _(facts: Facts) -> Attempts:
         "/planes/x/v1/jobs", "/v1/jobs/../tenants", "//v1/jobs", "/v1/users", "/v1/web/sessions",
     )  # fmt: skip
     for path in paths:
-        for header in ("", "X-Forwarded-For: 127.0.0.1", "X-Remote-User: root", "Authorization: Bearer", "Cookie: shoal=1"):
-            yield f"GET {path} {header}", lambda: check(
-                _asked(socket.create_connection(("127.0.0.1", facts.port)), f"GET {path}", *([header] if header else []))
-                in range(200, 300)
+        for header in (
+            "",
+            "X-Forwarded-For: 127.0.0.1",
+            "X-Remote-User: root",
+            "Authorization: Bearer",
+            "Cookie: shoal=1",
+        ):
+            yield (
+                f"GET {path} {header}",
+                lambda: check(
+                    _asked(
+                        socket.create_connection(("127.0.0.1", facts.port)),
+                        f"GET {path}",
+                        *([header] if header else []),
+                    )
+                    in range(200, 300)
+                ),
             )
     for path in ("/v1/jobs", "/v1/tenants", "/v1/gc", "/v1/planes", "/v1/services", "/v1/bundles"):
-        yield f"POST {path}", lambda: check(
-            _asked(socket.create_connection(("127.0.0.1", facts.port)), f"POST {path}", "Content-Length: 0") in range(200, 300)
+        yield (
+            f"POST {path}",
+            lambda: check(
+                _asked(socket.create_connection(("127.0.0.1", facts.port)), f"POST {path}", "Content-Length: 0")
+                in range(200, 300)
+            ),
         )
 
 
@@ -664,7 +728,13 @@ def _(facts: Facts) -> Attempts:
         yield f"{line}, as root", lambda: asked(line, "X-Remote-User: root")
     yield "replace it", lambda: os.unlink(facts.door)
     yield "beside it", lambda: socket.socket(socket.AF_UNIX).bind(f"{os.path.dirname(facts.door)}/mine.sock")
-    for path in ("engine.sock", "guard.sock", "gateway.sock", "cache.sock", *glob.glob(f"{facts.home}/**/*.sock", recursive=True)):
+    for path in (
+        "engine.sock",
+        "guard.sock",
+        "gateway.sock",
+        "cache.sock",
+        *glob.glob(f"{facts.home}/**/*.sock", recursive=True),
+    ):
         full = os.path.join(facts.home, path)
         if not full.startswith(os.environ["SHOAL_RUN"]):
             yield full, lambda: socket.socket(socket.AF_UNIX).connect(full)
@@ -675,6 +745,7 @@ def _(facts: Facts) -> Attempts:
     for family, host in (
         (socket.AF_INET, "127.0.0.1"), (socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::1"), (socket.AF_INET6, "::"),
     ):  # fmt: skip
+
         def bind() -> None:
             with socket.socket(family) as made:
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -685,7 +756,12 @@ def _(facts: Facts) -> Attempts:
         yield host, bind
 
 
-@attack("network", "its port at another loopback address", open_at=("user", "bubblewrap"), told="same port at an unused loopback")
+@attack(
+    "network",
+    "its port at another loopback address",
+    open_at=("user", "bubblewrap"),
+    told="same port at an unused loopback",
+)
 def _(facts: Facts) -> Attempts:
     yield "127.0.0.2", lambda: socket.create_server(("127.0.0.2", facts.port)).close()
 
@@ -698,7 +774,8 @@ def _(facts: Facts) -> Attempts:
 @attack("network", "packets and addresses")
 def _(facts: Facts) -> Attempts:
     for family, kind, protocol in (
-        (socket.AF_INET, socket.SOCK_RAW, 1), (socket.AF_PACKET, socket.SOCK_RAW, 3), (socket.AF_PACKET, socket.SOCK_DGRAM, 3),
+        (socket.AF_INET, socket.SOCK_RAW, 1), (socket.AF_PACKET, socket.SOCK_RAW, 3),
+        (socket.AF_PACKET, socket.SOCK_DGRAM, 3),
     ):  # fmt: skip
         yield f"raw {family}", lambda: socket.socket(family, kind, protocol)
     plain = socket.socket()

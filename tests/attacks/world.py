@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -93,7 +92,8 @@ class World:
             if path.is_file():
                 found = path.stat()
                 seen[str(path)] = (found.st_mode, found.st_uid, hashlib.sha256(path.read_bytes()).hexdigest())
-        for folder in (self.home.path, self.outside, self.outside / "door", *map(Path, sum((f.victim_paths for f in facts), []))):
+        folders = [self.home.path, self.outside, self.outside / "door"]
+        for folder in (*folders, *(Path(path) for one in facts for path in one.victim_paths)):
             found = folder.lstat()
             seen[str(folder)] = (found.st_mode, found.st_uid, found.st_gid)
         for name in ("runs", "gangs", "checkpoints"):
@@ -174,5 +174,5 @@ def _remove_left(made: World, number: int) -> None:
             libc.semctl(found, 0, 0)
     for name in ("open", "closed"):
         rt.mq_unlink(f"/{name}-{made.marks}-{number}".encode())
-        for place in ("/dev/shm", "/tmp"):  # noqa: S108
+        for place in ("/dev/shm", "/tmp"):
             Path(f"{place}/{name}-{made.marks}-{number}").unlink(missing_ok=True)

@@ -35,7 +35,9 @@ def test_a_place_in_the_home_is_refused(tmp_path: Path, location: str) -> None:
         assert refused.value.hint
 
 
-@pytest.mark.parametrize("location", ["{base}/data", "{base}/homely", "s3://bucket/home", "file:///elsewhere", "zip://x::{base}/home.zip"])
+@pytest.mark.parametrize(
+    "location", ["{base}/data", "{base}/homely", "s3://bucket/home", "file:///elsewhere", "zip://x::{base}/home.zip"]
+)
 def test_another_place_is_not(tmp_path: Path, location: str) -> None:
     home, place = tmp_path / "home", location.format(base=tmp_path)
     made = manifest(checkpoint={"directory": place}, inputs=[{"from": place, "to": "in"}])
