@@ -50,10 +50,14 @@ def test_windows_of_all_plans_are_in_order() -> None:
 @pytest.mark.parametrize(
     ("text", "zone", "wanted"),
     [
-        ("2026-03-27T22:00", "UTC", AT), ("2026-03-27T23:00", "Europe/Berlin", AT), (" 2026-03-27T22:00+00:00 ", "Asia/Tokyo", AT),
-        ("+2h", "UTC", 7 * HOUR), (" +30m ", "UTC", 5.5 * HOUR), ("+1d", "UTC", DAY + 5 * HOUR),
+        ("2026-03-27T22:00", "UTC", AT),
+        ("2026-03-27T23:00", "Europe/Berlin", AT),
+        (" 2026-03-27T22:00+00:00 ", "Asia/Tokyo", AT),
+        ("+2h", "UTC", 7 * HOUR),
+        (" +30m ", "UTC", 5.5 * HOUR),
+        ("+1d", "UTC", DAY + 5 * HOUR),
     ],
-)  # fmt: skip
+)
 def test_moments(text: str, zone: str, wanted: float) -> None:
     assert moment(text, zone, "from", 5 * HOUR) == wanted
 
