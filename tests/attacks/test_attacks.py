@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import subprocess
 from collections.abc import Collection
 from typing import Any
 
@@ -90,6 +91,24 @@ def test_from_a_job_and_from_a_command_in_it(place: World, facts: Facts, level: 
         client.cancel(waits)
         eventually(lambda: client.job(waits).state.terminal)
         assert processes_of(uid) == []
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("number", range(len(LEVELS)))
+def test_from_a_job_in_an_environment(place: World, facts: Facts, number: int) -> None:
+    level = LEVELS[number]
+    if why := missing(place.home.path, level):
+        pytest.skip(why)
+    venv = place.outside / "shown" / "venv"
+    if not venv.exists():
+        subprocess.run(["/usr/bin/env", "python3", "-m", "venv", "--without-pip", venv], check=True)
+    before = place.state([facts])
+    with member(place, f"red-{level}") as client:
+        job = place.start(client, "within.py", asked(facts), environment={"venv": str(venv)})
+        eventually(lambda: client.job(job).state.terminal)
+        uid = judge(place.said(client, job), level)
+    eventually(lambda: processes_of(uid) == [])
+    assert place.state([facts]) == before
 
 
 def test_from_a_tenant_of_a_plane_at_another_of_it(place: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from shoal.contract.lifecycle import JobState
 from shoal.contract.principal import TokenRole
 from shoal.core import Invalid, Sandbox, ShoalError
 from shoal.sdk import Client
+from shoal.session.client.ports import reach
 from shoal.session.commands.common import connector
 from tests.session.conftest import relayed
 from tests.session.talk import eventually
@@ -46,6 +48,10 @@ def heard() -> Iterator[tuple[str, socket.socket]]:
             yield str(library), made
         finally:
             library.unlink()
+
+
+def url_port(place: World) -> int:
+    return int(place.admin.locate().url.rpartition(":")[2])
 
 
 def said_by(made: socket.socket) -> list[tuple[int, str]]:
@@ -94,6 +100,31 @@ def test_no_program_with_rights_loads_what_a_tenant_names(
     found = said_by(made)
     assert {uid for uid, _ in found if uid < 1 << 30} == set(), [line for uid, line in found if uid < 1 << 30]
     assert sum("sleep" in line for _, line in found) >= 1, "the job's own program loads it"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_who_enters_a_jobs_own_namespaces_has_no_rights_when_a_program_is_loaded(
+    place: World, heard: tuple[str, socket.socket], level: Sandbox
+) -> None:
+    """A command in such a job is refused, or it has the tenant's rights."""
+    if why := missing(place.home.path, level):
+        pytest.skip(why)
+    library, made = heard
+    with member(place, f"red-{level}") as client:
+        job = place.start(client, "namespaces.py", library)
+        eventually(lambda: client.job(job).state.terminal or b"ready" in client.log_piece(job).data)
+        if client.job(job).state.terminal:
+            pytest.skip(client.log_piece(job).data.decode())
+        said_by(made)
+        for line in (["true"], ["/bin/sh", "-c", "id -u"], ["python3", "-c", ""]):
+            session = client.session.execute(job, line)
+            with contextlib.suppress(ShoalError):
+                relayed(connector(client, job, session.id, 0), b"")
+        with contextlib.suppress(ShoalError):
+            reach(client.locate(), job, 0, url_port(place))
+        client.cancel(job)
+        eventually(lambda: client.job(job).state.terminal)
+    assert {uid for uid, _ in said_by(made) if uid < 1 << 30} == set()
 
 
 # --- places that a manifest names ---

@@ -143,6 +143,9 @@ def world(folder: Path) -> Iterator[World]:
     (outside / "of-root" / "canary").write_text("of root")
     home = Home(folder / "home")
     home.path.parent.chmod(0o755)
+    (outside / "shown").mkdir(mode=0o755)
+    home.path.mkdir()
+    home.config_file.write_text(f'environment: {{"shown": ["{outside}/shown"]}}\n')
     words = ["--home", str(home.path), "--port", "0", "--slots", "4", "--set", f"socket={outside}/door/shoal.sock"]
     start_detached(words, home)
     try:
