@@ -15,7 +15,8 @@ from tests.control.simulation import manifest
     "location",
     ["{home}/checkpoints/j-green", "{home}/checkpoints/", "{home}", "{home}/", "{base}/other/../home/runs",
      "{base}/link/checkpoints", "file://{home}/checkpoints", "simplecache::file://{home}",
-     "local://{home}/x"],
+     "local://{home}/x", "zip://x::{home}/shoal.db", "zip://x::file:{home}/shoal.db", "simplecache::local:///{home}",
+     "zip://x::file://{home}/a::s3://bucket/b"],
 )  # fmt: skip
 def test_a_place_in_the_home_is_refused(tmp_path: Path, location: str) -> None:
     home = tmp_path / "home"
@@ -34,7 +35,9 @@ def test_a_place_in_the_home_is_refused(tmp_path: Path, location: str) -> None:
         assert refused.value.hint
 
 
-@pytest.mark.parametrize("location", ["{base}/data", "{base}/homely", "s3://bucket/home", "file:///elsewhere"])
+@pytest.mark.parametrize(
+    "location", ["{base}/data", "{base}/homely", "s3://bucket/home", "file:///elsewhere", "zip://x::{base}/home.zip"]
+)
 def test_another_place_is_not(tmp_path: Path, location: str) -> None:
     home, place = tmp_path / "home", location.format(base=tmp_path)
     made = manifest(checkpoint={"directory": place}, inputs=[{"from": place, "to": "in"}])

@@ -57,9 +57,11 @@ class RayKit(LocalKit):
 
 
 @contextlib.asynccontextmanager
-async def ray_kit(root: Path, cluster: PrivateRay, **options: Any) -> AsyncIterator[RayKit]:
+async def ray_kit(
+    root: Path, cluster: PrivateRay, make: type[RayKit] = RayKit, **options: Any
+) -> AsyncIterator[RayKit]:
     """An open kit that leaves no process and no job behind, and fails the test that did."""
-    kit = RayKit(root, cluster, **options)
+    kit = make(root, cluster, **options)
     await kit.engine.open()
     try:
         yield kit

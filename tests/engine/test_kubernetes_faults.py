@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -265,6 +265,67 @@ async def test_a_job_that_somebody_deleted_is_lost(kit: KubernetesKit) -> None:
 
 
 # --- the API server ---
+
+
+def list_anew(kit: KubernetesKit) -> None:
+    """No watch can go on: all is listed."""
+    with kit.cluster.changed:
+        kit.cluster.version += 1
+    kit.cluster.forget_the_past()
+    kit.cluster.cut_watches()
+
+
+@pytest.mark.parametrize("hidden", [{"jobs"}, {"pods"}, {"jobs", "pods"}])
+async def test_empty_lists_end_nothing_that_kubernetes_still_runs(kit: KubernetesKit, hidden: set[str]) -> None:
+    """They are answered well, again and again; single Jobs are there all the same when they are asked for."""
+    await kit.launch(kit.gang(NAME, RunForever()))
+    await kit.in_effect(NAME)
+    kit.cluster.hidden = hidden
+    for _ in range(4):
+        lists = kit.cluster.lists
+        list_anew(kit)
+        await _until(lambda: kit.cluster.lists >= lists + len(hidden))  # noqa: B023
+        for _ in range(2):
+            await kit.engine.sweep(frozenset(await kit.engine.gangs()))
+        assert not (kit.home / "gangs" / NAME / "fenced").exists()
+        assert kit.engine._gangs.known[NAME].status.phase is Phase.RUNNING
+    assert kit.processes(NAME)
+    kit.cluster.hidden = set()
+    list_anew(kit)
+    await kit.engine.stop(NAME, grace_s=0)
+    (rank,) = (await kit.settle(NAME)).ranks
+    assert rank.exit is not None
+    assert (rank.exit.stopped, rank.exit.lost) == (True, False)
+
+
+@pytest.mark.parametrize("code", [500, 503, 403])
+async def test_lists_that_fail_end_nothing(kit: KubernetesKit, code: int) -> None:
+    await kit.launch(kit.gang(NAME, RunForever()))
+    await kit.in_effect(NAME)
+    kit.cluster.fail(*[code] * 12, method="GET")
+    list_anew(kit)
+    await _until(lambda: kit.cluster.failures == [])
+    await kit.engine.sweep(frozenset(await kit.engine.gangs()))
+    assert not (kit.home / "gangs" / NAME / "fenced").exists()
+    assert kit.engine._gangs.known[NAME].status.phase is Phase.RUNNING
+
+
+async def test_a_job_that_is_truly_absent_is_given_up(kit: KubernetesKit) -> None:
+    await kit.launch(kit.gang(NAME, RunForever()))
+    await kit.in_effect(NAME)
+    kit.cluster.hidden = {"jobs", "pods"}
+    (job,) = kit.cluster.list("jobs")
+    kit.cluster.delete("jobs", job)
+    list_anew(kit)
+    (rank,) = (await kit.settle(NAME)).ranks
+    assert rank.exit is not None
+    assert kit.processes(NAME) == []
+
+
+async def _until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not true():
+            await asyncio.sleep(0.02)
 
 
 async def test_a_watch_that_is_cut_or_too_old_loses_nothing(kit: KubernetesKit) -> None:

@@ -8,11 +8,15 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clusters.ray import PrivateRay
 
+from shoal.core import Unavailable
 from shoal.engine import GangStatus, Phase
+from shoal.engine.ray import RayEngine
+from shoal.engine.ray.client import Bridge
 from tests.engine.conformance import IgnoreTerm, RunForever
 from tests.engine.local_kit import until_exists
 from tests.engine.ray_kit import RayKit, needs_ray, ray_kit
@@ -82,6 +86,66 @@ async def test_when_one_node_of_a_gang_dies_the_other_ranks_are_stopped(kit: Ray
     assert (lost.lost, lost.node_lost) == (True, True)
     assert stopped is not None
     assert not stopped.node_lost
+
+
+class Forgetful(Bridge):
+    """What Ray says of all our jobs is `lost`: there is none, or no answer. Single ones it knows."""
+
+    lost = ""
+    asked = 0
+
+    async def ask(self, do: str, **request: object) -> Any:
+        answer = await super().ask(do, **request)
+        if do != "jobs" or not self.lost:
+            return answer
+        self.asked += 1
+        if self.lost == "answers":
+            raise Unavailable("nobody answers")
+        return {**answer, "jobs": []}
+
+
+class ForgetfulKit(RayKit):
+    def new_engine(self) -> None:
+        plain = self.cluster.bridge()
+        self.bridge = Forgetful(plain.address, python=plain._python, prefix=plain._prefix, environ=plain._environ)
+        self.engine = RayEngine(self.home, bridge=self.bridge, lease_s=3.0, look_every_s=0.3, poll_s=0.3, ahead=0.0)
+
+
+@pytest.fixture
+async def forgetful(tmp_path: Path, cluster: PrivateRay) -> AsyncIterator[ForgetfulKit]:
+    async with ray_kit(tmp_path, cluster, ForgetfulKit) as made:
+        assert isinstance(made, ForgetfulKit)
+        yield made
+
+
+@pytest.mark.parametrize("lost", ["jobs", "answers"])
+async def test_an_empty_list_ends_nothing_that_ray_still_runs(forgetful: ForgetfulKit, lost: str) -> None:
+    kit = forgetful
+    await kit.launch(kit.gang("a.1.run", RunForever()))
+    await kit.in_effect("a.1.run")
+    kit.bridge.lost, kit.bridge.asked = lost, 0
+    async with asyncio.timeout(60):
+        while kit.bridge.asked < 6:
+            await asyncio.sleep(0.05)
+    assert not (kit.home / "gangs" / "a.1.run" / "fenced").exists()
+    assert kit.engine._gangs.known["a.1.run"].status.phase is Phase.RUNNING
+    kit.bridge.lost = ""
+    await kit.engine.stop("a.1.run", grace_s=0)
+    (rank,) = (await kit.settle("a.1.run")).ranks
+    assert rank.exit is not None
+    assert (rank.exit.stopped, rank.exit.lost) == (True, False)
+
+
+async def test_a_job_that_ray_has_no_more_is_given_up(forgetful: ForgetfulKit) -> None:
+    kit = forgetful
+    await kit.launch(kit.gang("a.1.run", RunForever()))
+    await kit.in_effect("a.1.run")
+    job = kit.engine._gangs.known["a.1.run"].job_id
+    assert job
+    kit.bridge.lost = "jobs"
+    await kit.bridge.ask("cancel", job=job)
+    (rank,) = (await _lost(kit, "a.1.run")).ranks
+    assert rank.exit is not None
 
 
 @pytest.mark.parametrize("frozen", ["raylet", "supervisor"])

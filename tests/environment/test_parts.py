@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import marshal
 import os
 import subprocess
+import sys
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +19,12 @@ from pydantic import ValidationError
 
 from shoal.contract.manifest import parse_manifest
 from shoal.core import Invalid, Sandbox
-from shoal.environment.activate import in_conda, in_venv
-from shoal.environment.driver import driver_files, listed
+from shoal.engine import Mount
+from shoal.environment.activate import in_conda, in_image, in_venv
+from shoal.environment.driver import driver_files, libraries_of, listed
 from shoal.environment.inside import Unusable, arguments, environment, layout
 from shoal.environment.keeping import ROOM, to_remove
-from shoal.environment.locked import read_locked
+from shoal.environment.locked import _MOST_BYTES, read_locked
 from shoal.environment.places import folder_of
 from shoal.environment.reference import read_image
 from shoal.environment.section import EnvironmentJob
@@ -43,6 +46,9 @@ HEX = "a" * 64
 def test_names_of_images(text: str, source: str, digest: str | None, host: str | None) -> None:
     found = read_image(text)
     assert (found.source, found.digest, found.host) == (source, digest, host)
+    assert found.name == (
+        source if host is None else source.removeprefix("docker://").partition("@")[0].partition(":v")[0]
+    )
     assert found.local is (host is None)
 
 
@@ -77,6 +83,8 @@ def test_no_text_reads_as_an_image_of_another_transport(text: str) -> None:
         ({"venv": "a"}, "no absolute path"),
         ({"venv": "/a/../b"}, r"has a `\.\.`"),
         ({"conda": "-x"}, "no name of a conda environment"),
+        ({"conda": "a/b"}, "'a/b' is no absolute path"),
+        ({"conda": "/a/../b"}, r"'/a/../b' has a `\.\.`"),
         ({"uv": "/uv.lock"}, "not among the job's files"),
         ({"uv": "../uv.lock"}, r"has a `\.\.`"),
         ({"uv": "poetry.lock"}, "is no uv.lock"),
@@ -184,6 +192,23 @@ def test_a_conda_environment_is_found_by_name_and_by_prefix(tmp_path: Path) -> N
     assert (missing.returncode, missing.stdout) == (126, "")
     assert "there is no conda environment other that user" in missing.stderr
     assert run(in_conda("base", [], ("tool",))).returncode == 126
+    assert missing.stderr.endswith("can read\n")
+    assert run(in_conda("other", [], ("tool",), hint=". Ask ada")).stderr.endswith("can read. Ask ada\n")
+
+
+def test_an_image_is_entered_with_what_the_server_says_of_it(tmp_path: Path) -> None:
+    mounts = (Mount(Path("/kept"), Path("/data"), read_only=True), Mount(Path("/w"), Path("/w"), read_only=False))
+    line = in_image(
+        tmp_path, ("python", "-V"), home=Path("/srv/shoal"), mounts=mounts, paths=["/scratch"], workdir="/w",
+        given=["B", "A"], driver={"libcuda.so.1": "/lib/libcuda.so.1"},
+    )  # fmt: skip
+    assert line[0] == str(Path(sys.executable).resolve())
+    assert line[1:4] == ("-I", "-S", "-c")
+    assert line[6:] == ("python", "-V")
+    assert marshal.loads(bytes.fromhex(line[5])) == {
+        "place": str(tmp_path), "home": "/srv/shoal", "paths": ["/scratch"], "workdir": "/w", "given": ["A", "B"],
+        "driver": {"libcuda.so.1": "/lib/libcuda.so.1"}, "mounts": [("/data", "/data", True), ("/w", "/w", False)],
+    }  # fmt: skip
 
 
 # --- the lock file ---
@@ -219,8 +244,14 @@ def test_a_lock_file_that_is_not_there_or_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match=r"there is no uv\.lock"):
         read_locked(tmp_path / "2", "uv.lock")
     (tmp_path / "3").write_bytes(b"no archive")
-    with pytest.raises(Invalid, match="the job's files cannot be read"):
+    with pytest.raises(Invalid, match="the job's files cannot be read") as unread:
         read_locked(tmp_path / "3", "uv.lock")
+    with pytest.raises(Invalid, match=rf"uv\.lock is larger than {_MOST_BYTES >> 20} MiB") as large:
+        read_locked(bundle(tmp_path / "4", **{"uv.lock": bytes(_MOST_BYTES + 1)}), "uv.lock")
+    with pytest.raises(Invalid, match=r"there is no pyproject\.toml") as lacks:
+        read_locked(bundle(tmp_path / "5", **{"uv.lock": b""}), "uv.lock")
+    assert [one.value.where for one in (unread, large, lacks)] == ["files", "environment.uv", "environment.uv"]
+    assert lacks.value.hint == "name it with its project in the manifest: files: [pyproject.toml, uv.lock]"
 
 
 # --- inside an image ---
@@ -293,7 +324,27 @@ def test_the_drivers_libraries_are_in_the_loaders_list() -> None:
     assert listed(LOADER) == {name: f"/lib/x86_64-linux-gnu/{name}" for name in names}
 
 
-@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_the_loaders_list_is_read_on_both_kinds_of_machine_and_links_are_followed(tmp_path: Path) -> None:
+    library = tmp_path / "libcuda.so.550.1"
+    library.touch()
+    (tmp_path / "libcuda.so.1").symlink_to(library.name)
+    told = f"\tlibcuda.so.1 (libc6,AArch64) => {tmp_path}/libcuda.so.1\n\tlibnvoptix.so.1 (libc6,AArch64) => /gone.so\n"
+    assert {*listed(told)} == {"libcuda.so.1", "libnvoptix.so.1"}
+    assert driver_files([], ["/bin/echo", "-n", told]) == {"libcuda.so.1": str(library)}
+
+
+def test_of_devices_those_of_all_are_mounted() -> None:
+    def edits(name: str) -> dict[str, object]:
+        return {"containerEdits": {"mounts": [{"hostPath": f"/lib/{name}"}]}}
+
+    devices = [{"name": "all", **edits("liball.so")}, {"name": "0", **edits("libzero.so")}, "junk", {"name": "all"}]
+    assert libraries_of({"kind": "nvidia.com/gpu", "devices": devices, **edits("libx.so.1")}) == [
+        "/lib/libx.so.1", "/lib/liball.so",
+    ]  # fmt: skip
+    assert libraries_of({"kind": "nvidia.com/gpu"}) == libraries_of([]) == []
+
+
+@pytest.mark.parametrize("suffix", ["json", "yaml", "yml"])
 def test_the_drivers_libraries_are_those_of_the_container_device_interface(tmp_path: Path, suffix: str) -> None:
     library = tmp_path / "libcuda.so.550.1"
     library.touch()
@@ -327,3 +378,31 @@ def test_a_job_with_a_gpu_sees_the_drivers_libraries(tmp_path: Path) -> None:
         == "/run/shoal:/a"
     )
     assert "/run/shoal/libcuda.so.1" not in arguments(told, {"CUDA_VISIBLE_DEVICES": ""}, str(tmp_path))
+
+
+def test_an_image_is_shown_what_the_job_has_with_the_rights_that_it_has(tmp_path: Path) -> None:
+    places = {name: tmp_path / name for name in ("root", "data", "keeps", "scratch", "run", "checkpoints")}
+    for place in places.values():
+        place.mkdir()
+    libraries = [tmp_path / "a.so", tmp_path / "b.so"]
+    for library in libraries:
+        library.touch()
+    told = {
+        "root": str(places["root"]), "home": "/home/shoal", "driver": {"libcuda.so.1": str(libraries[0])}, "given": [],
+        "mounts": [(str(places["data"]), "/data", True), (str(places["keeps"]), "/keeps", False)],
+        "paths": [str(places["scratch"]), "/nowhere"],
+    }  # fmt: skip
+    env = {
+        "SHOAL_RUN": str(places["run"]), "SHOAL_CHECKPOINT_DIR": str(places["checkpoints"]),
+        "LD_PRELOAD": ":".join(map(str, libraries)), "CUDA_VISIBLE_DEVICES": "0",
+    }  # fmt: skip
+    words = arguments(told, env, str(places["run"]))
+    shown = {words[at + 2]: (word, words[at + 1]) for at, word in enumerate(words) if word in ("--bind", "--ro-bind")}
+    wanted = {"/data": ("--ro-bind", str(places["data"])), "/keeps": ("--bind", str(places["keeps"]))}
+    wanted |= {str(places[name]): ("--bind", str(places[name])) for name in ("scratch", "run", "checkpoints")}
+    wanted |= {str(library): ("--ro-bind", str(library)) for library in libraries}
+    assert wanted.items() <= shown.items()
+    assert "/nowhere" not in words
+    kept = environment({"given": ["TMPDIR"], "driver": {}}, {"TMPDIR": "/mine"}, [], "/r")
+    assert kept["TMPDIR"] == "/mine"
+    assert environment({"given": [], "driver": {}}, {"TMPDIR": "/r/tmp"}, [], "/r")["TMPDIR"] == "/r/tmp"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -14,7 +15,7 @@ from shoal.contract.records import Ends, Event, JobRecord
 from shoal.core import Budget, PriorityClass, Resources
 from shoal.notify.policy.batches import FLOOD, LARGEST, MOST_OPEN, batches
 from shoal.notify.policy.retry import LONGEST_S, Bounds, Open, back_off_s, choose
-from shoal.notify.policy.telling import may_tell, of_budget, of_miss, told, wants
+from shoal.notify.policy.telling import may_tell, of_budget, of_late, of_miss, of_wait, told, wants
 from shoal.notify.policy.words import body, slack, subject, text
 from shoal.notify.records import (
     EVERYONE,
@@ -120,6 +121,51 @@ def test_a_job_is_told_of_from_its_start_to_its_end() -> None:
     assert failed[0].title == "job train-1 failed: exit code 3"
 
 
+def test_what_is_told_is_whole() -> None:
+    """Each of its fields, by the way that it came: `about` keeps the same from being told twice."""
+    for kind, old, new, topic, title, about in (
+        (EventKind.JOB_STATE, "STARTING", "RUNNING", Topic.STARTED, "job train-1 runs", "job/j-1/started"),
+        (EventKind.JOB_STATE, "RUNNING", "QUEUED", Topic.REQUEUED, "job train-1 waits again: why", "event/7"),
+        (EventKind.JOB_MAX_RUNTIME_REQUESTED, None, None, Topic.TIME_LIMIT,
+         "job train-1 has run for its max_runtime and is asked to end", "event/7"),
+        (EventKind.JOB_DEADLINE_REQUESTED, None, None, Topic.TIME_LIMIT,
+         "job train-1 has met its deadline and is asked to end", "event/7"),
+        (EventKind.JOB_NODE_LOST_REQUESTED, None, None, Topic.NODE,
+         "job train-1 lost a node that it ran on", "event/7"),
+    ):  # fmt: skip
+        (one,) = told(event(kind, old, new), job(), None)
+        assert one == News(topic, "team", 5.0, about, title, "j-1", {
+            "id": "j-1", "name": "train-1", "state": "RUNNING", "attempt": 1, "message": "",
+        })  # fmt: skip
+    (one,) = told(event(EventKind.JOB_STATE, "RUNNING", "CANCELLED"), job(message="x"), None)
+    assert (one.title, one.facts["state"], one.about) == ("job train-1 was cancelled", "CANCELLED", "job/j-1/ended")
+    task = job(id="j-9-3", array_id="j-9", name="train-3", state=JobState.SUCCEEDED)
+    done = event(EventKind.JOB_STATE, "RUNNING", "SUCCEEDED", job_id="j-9-3")
+    (one,) = told(done, task, Ends(0, False))
+    assert (one.topic, one.title) == (Topic.ENDED, "job array train is over: all of its tasks succeeded")
+    assert one.facts == {"id": "j-9", "name": "train", "state": "SUCCEEDED"}
+    assert told(done, task, Ends(0, True))[0].facts["state"] == "FAILED"
+    bad = event("service.state", "READY", "FAILED", owner_id="svc-1", cause="", data={"name": "ocr"})
+    assert told(bad, None, None) == [
+        News(Topic.SERVICE, "team", 5.0, "event/7", "service ocr failed",
+             facts={"service": "ocr", "state": "FAILED", "cause": ""})
+    ]  # fmt: skip
+
+
+def test_a_job_that_waits_is_told_of_once_for_each_attempt_and_an_array_once() -> None:
+    waiting = job(state=JobState.QUEUED, attempt=2, queued_at=3.0)
+    facts = {"id": "j-1", "name": "train-1", "state": "QUEUED", "queued_at": 3.0}
+    assert of_wait(waiting, 1800.0, 9.0, "no room") == News(
+        Topic.WAITS, "team", 9.0, "job/j-1/waits/1800/2", "job train-1 waits for more than 30m: no room", "j-1", facts
+    )
+    assert of_late(waiting, 5.0, 7205.0, "") == News(
+        Topic.LATE, "team", 7205.0, "job/j-1/late/2", "job train-1 waits 2h longer than its first forecast promised",
+        "j-1", facts,
+    )  # fmt: skip
+    task = job(id="j-9-3", array_id="j-9", name="train-3", state=JobState.QUEUED, attempt=2)
+    assert of_late(task, 5.0, 65.0, "").about == "job/j-9/late/0"
+
+
 def test_most_events_tell_nothing() -> None:
     assert not may_tell(event(EventKind.JOB_SUBMITTED))
     assert not may_tell(event(EventKind.JOB_STATE, "QUEUED", "ADMITTED"))
@@ -210,3 +256,27 @@ def test_no_title_breaks_a_message(found: list[News]) -> None:
     said = json.loads(slack(made))
     assert len(said["blocks"]) <= 50
     assert not any(sign in block["text"]["text"] for block in said["blocks"] for sign in "<>")
+
+
+def test_a_webhook_and_slack_are_told_all_of_it() -> None:
+    one = News(Topic.FAILED, "team", 5.0, "a", "job <x> & <y> failed", "j-1", {"state": "FAILED"})
+    made = Delivery("d-1", "c", "team", 1.0, State.WAITING, 0, 0.0, None, "", (one,))
+    assert json.loads(body(made)) == {
+        "type": "shoal.news", "timestamp": "1970-01-01T00:00:01+00:00",
+        "data": {"key": "d-1", "news": [{
+            "topic": "failed", "tenant": "team", "at": "1970-01-01T00:00:05+00:00", "title": one.title, "job": "j-1",
+            "facts": {"state": "FAILED"},
+        }]},
+    }  # fmt: skip
+    line = "1970-01-01T00:00:05+00:00  team  job &lt;x&gt; &amp; &lt;y&gt; failed  (j-1)"
+    assert json.loads(slack(made)) == {
+        "text": "Shoal: job &lt;x&gt; &amp; &lt;y&gt; failed",
+        "blocks": [{"type": "section", "text": {"type": "mrkdwn", "text": line}}],
+    }
+    many = replace(made, news=(one,) * 50)
+    assert json.loads(slack(many))["blocks"][-1] == {
+        "type": "section",
+        "text": {"type": "mrkdwn", "text": "and 5 more"},
+    }
+    assert subject([replace(one, title="x" * 500)]) == f"Shoal: {'x' * 177}..."
+    assert subject([one, one, replace(one, topic=Topic.LATE)]) == "Shoal: 3 news: 2 failed, 1 late"

@@ -87,6 +87,8 @@ def test_signatures_are_those_of_standard_webhooks() -> None:
     secret, body = secret_of("ab" * 32), b'{"type": "shoal.news"}'
     signed = headers(secret, "key-1", time.time(), body)
     assert Webhook(secret).verify(body, signed) == {"type": "shoal.news"}
+    assert {*signed} == {"webhook-id", "webhook-timestamp", "webhook-signature", "idempotency-key"}
+    assert signed["idempotency-key"] == signed["webhook-id"] == "key-1"
     with pytest.raises(WebhookVerificationError):
         Webhook(secret).verify(body.replace(b"news", b"none"), signed)
     with pytest.raises(WebhookVerificationError):

@@ -37,6 +37,14 @@ def test_an_attempt_that_goes_on_replaces_what_was_lost() -> None:
     assert found["rate"].curve == {0: 7.0, 1: 8.0}
 
 
+def test_each_metric_knows_by_itself_when_an_attempt_began_again() -> None:
+    first = [Said(1, step, name, float(step)) for step in range(4) for name in ("loss", "rate")]
+    found = reported([*first, Said(2, 1, "loss", 10.0), Said(2, 2, "loss", 20.0), Said(2, 3, "rate", 30.0)])
+    assert found["loss"].curve == {0: 0.0, 1: 10.0, 2: 20.0}
+    assert found["rate"].curve == {0: 0.0, 1: 1.0, 2: 2.0, 3: 30.0}
+    assert reported([*first, Said(1, 1, "loss", 9.0)])["loss"].curve == {0: 0.0, 1: 9.0, 2: 2.0, 3: 3.0}
+
+
 said = st.builds(
     Said, st.integers(1, 3), st.none() | st.integers(0, 20), st.sampled_from(["a", "b"]),
     st.none() | st.floats(-1e6, 1e6),

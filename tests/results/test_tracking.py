@@ -15,7 +15,7 @@ import pytest
 from shoal.base.home import Home, stop_server
 from shoal.control.server import start_detached
 from shoal.results.live.mlflow import find_runs
-from shoal.results.tracking import Servers, variables, wandb_page
+from shoal.results.tracking import Servers, mlflow_page, variables, wandb_page
 from shoal.sdk import Client
 
 
@@ -71,8 +71,17 @@ def test_variables_name_the_job_on_both_servers() -> None:
         "shoal.job": "j-1", "shoal.tenant": "red", "shoal.attempt": "2", "mlflow.runName": "train",
         "shoal.url": "http://shoal:7070/v1/jobs/j-1",
     }  # fmt: skip
-    assert (found["MLFLOW_EXPERIMENT_NAME"], found["WANDB_PROJECT"]) == ("digits", "digits")
-    assert (found["WANDB_RUN_ID"], found["WANDB_RESUME"]) == ("j-1", "allow")
+    del found["MLFLOW_RUN_CONTEXT"]
+    assert found == {
+        "MLFLOW_TRACKING_URI": "http://m:5000", "MLFLOW_EXPERIMENT_NAME": "digits",
+        "WANDB_BASE_URL": "https://api.wandb.ai", "WANDB_PROJECT": "digits", "WANDB_NAME": "train",
+        "WANDB_RUN_ID": "j-1", "WANDB_RESUME": "allow", "WANDB_ENTITY": "team",
+        "WANDB_NOTES": "http://shoal:7070/v1/jobs/j-1",
+    }  # fmt: skip
+    plain = variables(Servers("http://m:5000", "https://api.wandb.ai"), **about)  # type: ignore[arg-type]
+    assert {"WANDB_ENTITY", "WANDB_NOTES"} & plain.keys() == set()
+    assert "shoal.url" not in plain["MLFLOW_RUN_CONTEXT"]
+    assert mlflow_page(Servers("http://m:5000/"), "a/b", "c/d") == "http://m:5000/#/experiments/a%2Fb/runs/c%2Fd"
     assert wandb_page(servers, job="j-1", project="digits") == "https://wandb.ai/team/digits/runs/j-1"
     assert variables(Servers(), **about) == {}  # type: ignore[arg-type]
 

@@ -81,6 +81,7 @@ def test_what_has_no_tilde_is_passed_on_as_it_is(data: bytes, cuts: list[int]) -
         (b"~~d", b"~d", []),
         (b"~?x", b"x", [Wish.HELP]),
         (b"~x", b"~x", []),
+        (b"~X~d", b"~X~d", []),
         (b"~\r~d", b"~\r", [Wish.DETACH]),
     ],
 )
@@ -93,3 +94,26 @@ def test_a_tilde_at_the_beginning_of_a_line(typed: bytes, passed: bytes, wishes:
         if Wish.DETACH in more:
             break
     assert (out, found) == (passed, wishes)
+
+
+def test_a_count_of_somebody_else_is_bounded_and_none_where_it_is_missing() -> None:
+    assert frames.number({"a": str(1 << 63)}, "a") == 1 << 62
+    assert frames.number({"a": "7"}, "a", 5) == 5
+    assert [frames.number({"a": text}, "a") for text in ("7", "-7", "7.0", "\u0667", "1" * 20)] == [7, 0, 0, 0, 0]
+    assert frames.number({}, "a") == 0
+
+
+def test_numbers_of_frames_go_on_over_what_was_dropped() -> None:
+    kept, payload = frames.Kept(), b"x" * frames.MOST
+    each = len(frames.frame(frames.OUTPUT, payload))
+    count = frames.KEPT // each + 4
+    for _ in range(count):
+        kept.add(frames.OUTPUT, payload)
+    kept.drop(kept.end)
+    assert 0 < kept.first < count
+    assert kept.begin == kept.first * each
+    assert [kept.number_at(number * each) for number in range(kept.first, count + 1)] == list(
+        range(kept.first, count + 1)
+    )
+    kept.drop(kept.begin + each - 1)
+    assert kept.number_at(kept.begin) == kept.first

@@ -26,6 +26,10 @@ def test_a_user_has_the_own_rule_or_one_of_the_groups_that_agree(rules, user, gr
         with pytest.raises(Forbidden, match="tenant") as refused:
             rule_for(rules, user, groups)
         assert f"shoal users add {user} --tenant" in (refused.value.hint or "")
+        listed = ", ".join(
+            f"{rule.name} ({rule.tenant or 'admin'})" for rule in sorted(of_groups, key=lambda one: one.name)
+        )
+        assert refused.value.what.endswith(f": {listed}" if of_groups else "belongs to no tenant here")
         return
     found = rule_for(rules, user, groups)
     if (Kind.USER, user) in rules:
@@ -34,6 +38,8 @@ def test_a_user_has_the_own_rule_or_one_of_the_groups_that_agree(rules, user, gr
         assert found in of_groups
         assert all(rule.tenant == found.tenant for rule in of_groups)
         assert all(list(Role).index(rule.role) <= list(Role).index(found.role) for rule in of_groups)
+        equal = {rule.run_as for rule in of_groups if rule.role is found.role}
+        assert found.run_as is (RunAs.SELF if RunAs.SELF in equal else RunAs.TENANT)
 
 
 @given(st.text(min_size=1).filter(str.strip), st.integers(0, 2**32 - 1))

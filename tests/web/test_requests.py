@@ -65,3 +65,43 @@ def test_a_proxy_may_change_the_host_but_not_the_origin() -> None:
     assert is_own_page("POST", headers, NAMES)
     assert not is_own_page("POST", headers, frozenset())
     assert is_secure(headers)
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("[::1]:80", "::1"),
+        ("[::1]", "::1"),
+        ("[::1]80", ""),
+        ("[::1]:", ""),
+        ("[::1]:x", ""),
+        ("[x]", ""),
+        ("A.b:1", "a.b"),
+    ],
+)
+def test_the_name_of_a_host(host: str, name: str) -> None:
+    assert host_name(host) == name
+
+
+def test_the_own_host_is_known_in_any_case_and_each_refusal_says_what_was_wrong() -> None:
+    own = {"host": "LocalHost:7070", "origin": "http://localhost:7070", MARK: "1"}
+    refuse("POST", own, NAMES)
+    for change, what, where, hint in (
+        ({"host": "evil.example"}, "a sign-in does not hold under this host name", "Host", "web.hosts"),
+        (
+            {"origin": "http://evil.example"},
+            "a sign-in does not hold for requests of another page",
+            "Origin",
+            "web.hosts",
+        ),
+        (
+            {MARK: "0"},
+            "a request with the page's cookie has to carry the page's header",
+            "X-Shoal-Web",
+            "X-Shoal-Web: 1",
+        ),
+    ):
+        with pytest.raises(Forbidden) as refused:
+            refuse("POST", {**own, **change}, NAMES)
+        assert (refused.value.what, refused.value.where) == (what, where)
+        assert hint in (refused.value.hint or "")

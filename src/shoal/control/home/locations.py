@@ -10,23 +10,21 @@ from pathlib import Path
 from shoal.contract.manifest import JobManifest
 from shoal.core import Invalid
 
-_FILE_URL = re.compile(r"(?:^|::)(?:file|local)://")
-"""Also behind others, as fsspec chains them."""
+_LOCAL = re.compile(r"(?:file|local):(?://)?(?P<path>.*)", re.DOTALL)
+"""As fsspec reads it: the slashes may be missing."""
 
 
 def require_outside(manifest: JobManifest, home: Path) -> None:
     """Raise Invalid for a path that lies in the home once all links are followed."""
     inside = os.path.realpath(home)
     for where, location in _locations(manifest):
-        path = _local(location)
-        if path is None:
-            continue
-        real = os.path.realpath(path)
-        if real == inside or real.startswith(f"{inside}/"):
-            raise Invalid(
-                f"{location!r} lies in the server's home", where=where,
-                hint="name a place elsewhere, or a URL; Shoal keeps checkpoints itself where no directory is named",
-            )  # fmt: skip
+        for path in _local(location):
+            real = os.path.realpath(path)
+            if real == inside or real.startswith(f"{inside}/"):
+                raise Invalid(
+                    f"{location!r} lies in the server's home", where=where,
+                    hint="name a place elsewhere, or a URL; Shoal keeps checkpoints itself where no directory is named",
+                )  # fmt: skip
 
 
 def _locations(manifest: JobManifest) -> Iterator[tuple[str, str]]:
@@ -39,9 +37,11 @@ def _locations(manifest: JobManifest) -> Iterator[tuple[str, str]]:
             yield f"outputs[{number}].to", kept.target
 
 
-def _local(location: str) -> str | None:
-    """The path that a location names on this machine, if it does."""
-    if "://" not in location:
-        return location
-    parts = _FILE_URL.split(location)
-    return parts[-1] if len(parts) > 1 else None
+def _local(location: str) -> Iterator[str]:
+    """The paths on this machine that a location may mean: each of the parts that fsspec chains, and all of it."""
+    for part in dict.fromkeys((location, *location.split("::"))):
+        local = _LOCAL.fullmatch(part)
+        if local is not None:
+            yield os.path.expanduser(local["path"])  # noqa: PTH111 - which raises for users that are not there
+        elif "://" not in part:
+            yield os.path.expanduser(part)  # noqa: PTH111
