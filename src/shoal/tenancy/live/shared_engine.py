@@ -108,6 +108,10 @@ class SharedEngine:
 
     async def launch(self, gang: Gang) -> GangStatus:
         handed = self._handed.get(gang.name) or self._hand_over(gang)
+        if handed.gang is None and await self._vanished(handed):
+            self._tell(handed, unknown(handed.status))
+            await self.stop(gang.name, reason="no trace of its processes was found")
+            return unknown(handed.status)
         handed.gang = gang
         status = handed.status
         if status.fault is not None and status.reason is not None:
@@ -127,6 +131,16 @@ class SharedEngine:
         ranks = tuple([replace(rank, env={**env.get(rank.rank, {}), **rank.env}) for rank in placed.ranks])
         division = f"{self._plane.id}/{gang.tenant}"  # of the plane's tenants none has another's processes or files
         return replace(gang, name=placed.name, ranks=ranks, limits=placed.limits, division=division)
+
+    async def _vanished(self, handed: HandedOver) -> bool:
+        """Whether the plane knows that it has begun, and there is no trace of it: then it is not to begin again there,
+        for whether to try anew is for the plane to say. The shared server writes down that it has begun when it ends."""
+        live, named = self._server.job(handed.job_id), parse_gang_name(handed.name)
+        if live is None or live.job.state is not JobState.STARTING or named is None:
+            return False
+        began = self._job_of(named.job_id).state in (JobState.RUNNING, JobState.CHECKPOINTING)
+        there = self._running(handed.name)
+        return began and there is not None and await self._server.engine.status(there) is None
 
     async def gangs(self) -> Mapping[str, GangStatus]:
         """After a comparison of both sides: whatever should have been told and was not is told now."""
