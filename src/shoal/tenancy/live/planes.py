@@ -431,7 +431,7 @@ class Planes:
             log.error("a plane cannot go on", plane=record.name, error=str(error))
 
         plane = ControlPlane(
-            store, engine, self.home(record), clock=self._server.clock, on_fatal=fatal,
+            store, engine, self.home(record), clock=self._server.clock, on_fatal=fatal, fault=self._fault,
             extensions=[Chosen(Inside, NoSection())], policy=Policy(most_starts=_STARTS),
             least_sandbox=lambda: self._server.sandbox(record.tenant), outermost=self._server.home,
         )  # fmt: skip
