@@ -52,7 +52,7 @@ class World:
         self.engine = SimulatedEngine(self.cluster)
         faulty = type("FaultyTenancy", (SimulatedTenancy,), {"fault": staticmethod(self.fault)})
         self.plane = ControlPlane(
-            self.store, self.engine, self.folder, clock=self.clock,
+            self.store, self.engine, self.folder, clock=self.clock, fault=self.fault,
             extensions=[Chosen(faulty, self.settings)],
         )  # fmt: skip
         await self.plane.open()

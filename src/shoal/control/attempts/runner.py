@@ -231,7 +231,9 @@ class AttemptRunner:
         at_once = status.ended and phase == RUN and STORE not in phases.phases_of(live.manifest, ())
         begun = status if at_once else None
         if begun is None:
-            await self._jobs.change(
+            # Of what was handed over, the one who did so has written it down.
+            write = self._jobs.put_off if self._delegated(live) else self._jobs.change
+            await write(
                 live.job.id,
                 lambda job, attempt: transitions.advance(job, _must(attempt), state, self._jobs.now(), cause, status),
             )
@@ -251,12 +253,16 @@ class AttemptRunner:
             await self._jobs.change(
                 live.job.id, lambda job, attempt: transitions.stop_late(job, _must(attempt), self._jobs.now())
             )
-        if was_launched or (_stopped(live) and phase != STORE):
-            found = await self._engine.status(gang_name(live.job.id, live.job.attempt, phase))
-            if found is None:
-                return None
+        delegated = self._delegated(live)
+        must_be_there = was_launched or (_stopped(live) and phase != STORE)
+        there = False
+        if must_be_there or delegated:  # that one of these has begun may not be written down
+            there = await self._engine.status(gang_name(live.job.id, live.job.attempt, phase)) is not None
+        if must_be_there and not there:
+            return None
         self._fault("before-launch")
-        return await self._engine.launch(self._prepare(live, self._gang(live, phase, finished=finished)))
+        gang = self._gang(live, phase, finished=finished)
+        return await self._engine.launch(gang if there and delegated else self._prepare(live, gang))
 
     def _gang(self, live: Live, phase: str, *, finished: bool) -> Gang:
         if self._delegated(live):

@@ -33,8 +33,10 @@ class Live:
     """Why the cluster that it was handed over to has not started it, as it said last."""
     staging: Reason | None = None
     """What an extension brings to its nodes, before its launch."""
-    submission: NewEvent | None = None
-    """Told with its first step, by which it is stored; None once it is."""
+    unwritten: Change | None = None
+    """What is written with its next step: that it was submitted, or a step that was put off."""
+    writes: int = 0
+    """So many of its changes are on their way to the store."""
     _wake: asyncio.Event | None = None
     _manifest: JobManifest | None = None
 
@@ -198,7 +200,9 @@ class JobCache:
     ) -> None:  # fmt: skip
         """A job that is stored now, or with a `submission` is stored by its first step."""
         # A copy of its columns takes half the memory of a record that was filled one column after the other.
-        live = self._register(Live(job.evolve(), attempt, _manifest=manifest, submission=submission))
+        live = self._register(Live(job.evolve(), attempt, _manifest=manifest))
+        if submission is not None:
+            live.unwritten = Change(live.job, live.job, (submission,))
         self._followed(live)
         self._take_up(live)
 
@@ -223,13 +227,13 @@ class JobCache:
         elif job.state.active:
             self._occupy(live)
 
-    def applied(self, change: Change) -> Live:
-        """Follow a change that was committed."""
+    def applied(self, change: Change, unwritten: Change | None = None) -> Live:
+        """Follow a change that was committed, or that is `unwritten` together with those before it."""
         live = self._live.get(change.after.id)
         if live is None:
             live = self._live[change.after.id] = Live(change.before)
         old, new = live.job, change.after
-        live.submission = None
+        live.unwritten = unwritten
         # What a job reports is written apart from its steps: a step never takes an older report back.
         live.job = new
         if new.progress is not old.progress:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from shoal.contract.lifecycle import JobState
@@ -56,10 +56,9 @@ class JobRepository:
             change = step(live.job, live.attempt)
             if change is None:
                 return live.job
-            change = _whole(live, change)
             self.fault("before-commit")
-            with self.writing:
-                applied = await self.store.apply(change)
+            with self.writing, _writing([live]):
+                applied = await self.store.apply(_whole(live, change))
             if applied:
                 self.cache.applied(change)
                 self.fault("after-commit")
@@ -68,14 +67,25 @@ class JobRepository:
             if live.job.state.terminal:
                 return live.job
 
+    async def put_off(self, job_id: str, step: Step) -> JobRecord:
+        """As `change`, but the step is written with the next one: until then it is in memory alone, and a server that
+        starts anew finds the job as it was before."""
+        live = self.cache.get(job_id) or self._raise_gone(job_id)
+        if live.writes:  # what is on its way would take this step back
+            return await self.change(job_id, step)
+        change = step(live.job, live.attempt)
+        if change is not None:
+            self.cache.applied(change, unwritten=_whole(live, change))
+        return live.job
+
     async def apply_all(self, changes: Sequence[Change]) -> list[Change]:
         """Commit many independent changes together; returns those that were not stale."""
         self.fault("before-commit")
-        whole = [_whole(self.cache[change.before.id], change) for change in changes]
-        with self.writing:
-            applied = await self.store.apply_all(whole)
+        lives = [self.cache[change.before.id] for change in changes]
+        with self.writing, _writing(lives):
+            applied = await self.store.apply_all(list(map(_whole, lives, changes)))
         done: list[Change] = []
-        for change, ok in zip(whole, applied, strict=True):
+        for change, ok in zip(changes, applied, strict=True):
             if ok:
                 self.cache.applied(change)
                 done.append(change)
@@ -101,15 +111,30 @@ class JobRepository:
         if live.job.version != stale.before.version:
             return
         stored = self.store.job(live.job.id)
-        if stored is None and live.submission is not None:
+        unwritten = live.unwritten
+        if stored is None and unwritten is not None and unwritten.before.version == 0:
             # Another job is stored with its key: this one never was, and never will be.
             over = live.job.evolve(state=JobState.CANCELLED, ended_at=self.now())
             self.cache.applied(Change(live.job, over))
-        elif stored is not None and stored.version != live.job.version:
+        elif stored is not None and (unwritten is not None or stored.version != live.job.version):
             attempt = self.store.current_attempts([stored.id]).get(stored.id)
             self.cache.applied(Change(live.job, stored, attempt=attempt))
 
 
 def _whole(live: Live, change: Change) -> Change:
-    """The first step of a job that is not stored yet tells of its submission as well."""
-    return change if live.submission is None else replace(change, events=(live.submission, *change.events))
+    """With what was not written before."""
+    first = live.unwritten
+    if first is None:
+        return change
+    return Change(first.before, change.after, (*first.events, *change.events), change.attempt or first.attempt)
+
+
+@contextmanager
+def _writing(lives: Sequence[Live]) -> Iterator[None]:
+    for live in lives:
+        live.writes += 1
+    try:
+        yield
+    finally:
+        for live in lives:
+            live.writes -= 1

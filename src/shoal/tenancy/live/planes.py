@@ -26,8 +26,9 @@ from shoal.tenancy.live import copies
 from shoal.tenancy.live.entrance import Asleep, Entrance, PlaneLimits
 from shoal.tenancy.live.homes import PlaneHomes
 from shoal.tenancy.live.inside import Inside
+from shoal.tenancy.live.news import News
 from shoal.tenancy.live.repository import PlaneRepository
-from shoal.tenancy.live.shared_engine import SharedEngine
+from shoal.tenancy.live.shared_engine import HandedOver, SharedEngine
 from shoal.tenancy.models import AuditList, UsageView
 from shoal.tenancy.records import PlaneEvent, PlaneRecord, PlaneState
 from shoal.tenancy.translate import cleared
@@ -99,6 +100,7 @@ class Planes:
         self._names: dict[str, str] = {}
         self._awake: dict[str, Awake] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._news = News[HandedOver](lambda handed: handed.engine.tell(handed))
         self._loop = Turns(log, "waking a plane, or putting it to sleep, failed", server.on_fatal)
 
     async def open(self) -> None:
@@ -120,6 +122,7 @@ class Planes:
     async def close(self) -> None:
         for name in list(self._awake):
             await self._leave(name)
+        self._news.close()
         if self._threads is not None:
             self._threads.close()
 
@@ -426,7 +429,7 @@ class Planes:
         return await self._beside(run)
 
     def _make(self, record: PlaneRecord, store: Store) -> Awake:
-        engine = SharedEngine(record, self._server, lambda job_id: plane.job(job_id))
+        engine = SharedEngine(record, self._server, lambda job_id: plane.job(job_id), self._news)
 
         def fatal(error: BaseException) -> None:
             log.error("a plane cannot go on", plane=record.name, error=str(error))
@@ -435,7 +438,7 @@ class Planes:
             store, engine, self.home(record),
             PlaneSettings(policy=Policy(most_starts=_STARTS), outermost=self._server.home),
             clock=self._server.clock, extensions=[Chosen(Inside, NoSection())],
-            least_sandbox=lambda: self._server.sandbox(record.tenant), on_fatal=fatal,
+            least_sandbox=lambda: self._server.sandbox(record.tenant), on_fatal=fatal, fault=self._fault,
         )  # fmt: skip
         if (inside := plane.extensions.get(Inside)) is not None:
             inside.pool = engine.pool_says

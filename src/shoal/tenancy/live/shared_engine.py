@@ -19,15 +19,18 @@ from shoal.core import Capability, Fault, NotFound, Reason, Sandbox, Unavailable
 from shoal.engine import Gang, GangStatus, Inventory, LaunchFailed, LogChunk, LogTimes, Phase
 from shoal.engine.present import Present
 from shoal.extension import LiveJob, Server
+from shoal.tenancy.live.news import News
 from shoal.tenancy.records import PlaneRecord
 from shoal.tenancy.translate import TAKEN_BACK, asked_for, pool_for, quota_left, status_of, unknown
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class HandedOver:
     """A gang and the job that it is in the shared server, in its last attempt there. `gang` is what is to run, once
-    the plane has said so; `status` is what the plane was told last; `stopping` once the plane asked for its end."""
+    the plane has said so; `status` is what the plane knows, or is to be told in the next round; `stopping` once the
+    plane asked for its end."""
 
+    engine: SharedEngine
     name: str
     job_id: str
     status: GangStatus
@@ -37,12 +40,16 @@ class HandedOver:
 
 
 class SharedEngine:
-    """See `shoal.engine.protocol.Engine`. `job_of` finds the plane's own job, whose class and priority go along."""
+    """See `shoal.engine.protocol.Engine`. `job_of` finds the plane's own job, whose class and priority go along.
+    `news` are those of all planes."""
 
     name = "shared"
 
-    def __init__(self, plane: PlaneRecord, server: Server, job_of: Callable[[str], JobRecord]) -> None:
+    def __init__(
+        self, plane: PlaneRecord, server: Server, job_of: Callable[[str], JobRecord], news: News[HandedOver]
+    ) -> None:  # fmt: skip
         self._plane = plane
+        self._news = news
         self._since = server.clock.now()
         self._server = server
         self._job_of = job_of
@@ -57,6 +64,10 @@ class SharedEngine:
         for live in self._server.owned(self._plane.id):
             name = self._name_of(live.job)
             self._know(name, live.job, self._status_of_live(name, live))
+
+    def tell(self, handed: HandedOver) -> None:
+        for stream in self._streams:
+            stream.put_nowait(handed.status)
 
     async def close(self) -> None:
         self._nodes.close()
@@ -108,6 +119,10 @@ class SharedEngine:
 
     async def launch(self, gang: Gang) -> GangStatus:
         handed = self._handed.get(gang.name) or self._hand_over(gang)
+        if handed.gang is None and await self._vanished(handed):
+            self._tell(handed, unknown(handed.status))
+            await self.stop(gang.name, reason="no trace of its processes was found")
+            return unknown(handed.status)
         handed.gang = gang
         status = handed.status
         if status.fault is not None and status.reason is not None:
@@ -127,6 +142,16 @@ class SharedEngine:
         ranks = tuple([replace(rank, env={**env.get(rank.rank, {}), **rank.env}) for rank in placed.ranks])
         division = f"{self._plane.id}/{gang.tenant}"  # of the plane's tenants none has another's processes or files
         return replace(gang, name=placed.name, ranks=ranks, limits=placed.limits, division=division)
+
+    async def _vanished(self, handed: HandedOver) -> bool:
+        """Whether the plane knows that it has begun, and there is no trace of it: then it is not to begin again there,
+        for whether to try anew is for the plane to say. The shared server writes down that it began when it ends."""
+        live, named = self._server.job(handed.job_id), parse_gang_name(handed.name)
+        if live is None or live.job.state is not JobState.STARTING or named is None:
+            return False
+        began = self._job_of(named.job_id).state in (JobState.RUNNING, JobState.CHECKPOINTING)
+        there = self._running(handed.name)
+        return began and there is not None and await self._server.engine.status(there) is None
 
     async def gangs(self) -> Mapping[str, GangStatus]:
         """After a comparison of both sides: whatever should have been told and was not is told now."""
@@ -215,7 +240,7 @@ class SharedEngine:
         return (job.idempotency_key or "").partition(":")[2]
 
     def _know(self, name: str, job: JobRecord, status: GangStatus) -> HandedOver:
-        handed = self._handed[name] = self._by_job[job.id] = HandedOver(name, job.id, status, job.attempt)
+        handed = self._handed[name] = self._by_job[job.id] = HandedOver(self, name, job.id, status, job.attempt)
         return handed
 
     def _stored(self, name: str) -> HandedOver | None:
@@ -255,14 +280,12 @@ class SharedEngine:
         found = self._stored(handed.name)
         if found is not None:
             found.gang, found.stopping = handed.gang, handed.stopping
-            for stream in self._streams:
-                stream.put_nowait(found.status)
+            self._news.note(found)
 
     def _tell(self, handed: HandedOver, status: GangStatus) -> None:
         if status != handed.status:
             handed.status = status
-            for stream in self._streams:
-                stream.put_nowait(status)
+            self._news.note(handed)
 
     def _running(self, name: str) -> str | None:
         """What a gang is called in the shared engine, if it may be running there."""
