@@ -62,6 +62,19 @@ def explain(snapshot: Snapshot, job_id: str, outlook: Outlook | None = None) -> 
     return Explanation(job_id, causes, ahead, at, summary, estimate)
 
 
+def with_interval(told: Explanation, outlook: Outlook) -> Explanation:
+    """The explanation with the interval that holds the start of its job in nine of ten cases, where that can be said.
+    It costs many times what the explanation does."""
+    at, job = told.estimated_start, outlook.snapshot.pending.by_id.get(told.job_id)
+    if at is None or job is None:
+        return told
+    between = outlook.start_between(told.job_id, _own_before(outlook.snapshot, job))
+    if between is None:
+        return told
+    low, high = between
+    return replace(told, start_between=(min(low, at), None if high is None else max(high, at)))
+
+
 def obstacles(
     layout: Layout, tenant: Tenant, resources: Resources, ranks: int, affinity: Affinity = NO_AFFINITY
 ) -> list[Reason]:
