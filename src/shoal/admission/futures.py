@@ -24,7 +24,11 @@ from shoal.admission.snapshot import Snapshot, expected_runtime_s
 from shoal.admission.types import Decision, Pending, Running
 
 FUTURES = 19
-_MOST_STEPS = 256
+_MOST_STEPS = 64
+_MOST_ARRIVALS = 64
+"""The arrivals of one future."""
+_TOGETHER = 0.1
+"""What happens within this part of the time since the snapshot is decided at once, as if it had come with the first."""
 _FEWEST_STEPS = 6
 _COST = 400_000
 """The decisions of all futures together, times the jobs that each looks at. Where that leaves too few for each, none is
@@ -54,13 +58,10 @@ class Futures:
             sources = _Sources(snapshot)
             self._futures = [_Future(snapshot, decision, sources, seed, steps) for seed in range(FUTURES)]
 
-    def between(self, job_id: str, tenant: str, before: int) -> tuple[float, float | None] | None:
-        """The earliest and the latest start of a job, `before` which so many of its tenant go first; None where that
-        cannot be said, as a whole or for the latest."""
-        found = sorted(future.start_of(job_id, tenant, before) for future in self._futures)
-        if not found or found[0] == inf:
-            return None
-        return found[0], found[-1] if found[-1] < inf else None
+    def starts(self, job_id: str, tenant: str, before: int) -> list[float]:
+        """When a job starts in each of them, sorted, `before` which so many of its tenant go first. Infinity where that
+        cannot be said."""
+        return sorted(future.start_of(job_id, tenant, before) for future in self._futures)
 
 
 class _Sources:
@@ -90,6 +91,9 @@ class _Sources:
         if sum(run.kind == kind for run in over) >= _KIND_RUNS:
             over = [run for run in over if run.kind == kind]
             going = [run for run in going if run.kind == kind]
+        elif 0 < len(over) < _KIND_RUNS:
+            over = [run for each in self._snapshot.past.values() for run in each.runs if not declared or run.declared_s]
+            going = [run for each in self._going.values() for run in each if not declared or run.declared_s]
         now = self._snapshot.now
         if not declared:
             return Lives((run.held_s for run in over), (now - run.started_at for run in going))
@@ -117,6 +121,7 @@ class _Future:
         self._starts: dict[str, float] = {}
         self._by_tenant: Counter[str] = Counter()
         self._until = snapshot.now
+        self._came = 0
         self._walking = self._walk()
 
     def start_of(self, job_id: str, tenant: str, before: int) -> float:
@@ -134,7 +139,8 @@ class _Future:
 
     def _walk(self) -> Iterator[bool]:
         snapshot = current = self._snapshot
-        index, decision, now = ClusterIndex.resume(snapshot), self._first, snapshot.now
+        index, decision = ClusterIndex.resume(snapshot), self._first
+        now = snapshot.now
         for running in snapshot.running.values():
             self._add(self._end_of(running), running.job_id)
         for tenant in self._sources.batches:
@@ -152,27 +158,42 @@ class _Future:
             if not later:
                 break
             now = max(now, min(later))
-            while self._events and self._events[0][0] <= now:
-                self._happen(index, now, heappop(self._events)[2])
+            together = now + (now - snapshot.now) * _TOGETHER
+            wake_at = inf if decision.wake_at is None else decision.wake_at
+            matters = now >= wake_at
+            while self._events and self._events[0][0] <= (together if matters else wake_at):
+                at, _, what = heappop(self._events)
+                now = now if matters else max(now, at)
+                matters |= self._happen(index, now, what)
+            if not matters:
+                if wake_at == inf:
+                    break
+                now = wake_at
             current = index.snapshot(now)
             decision = decide(current)
 
-    def _happen(self, index: ClusterIndex, now: float, what: str) -> None:
+    def _happen(self, index: ClusterIndex, now: float, what: str) -> bool:
+        """Whether the policy has something new to decide."""
+        matters = False
         if what.startswith("+"):
             tenant = what[1:]
+            self._came += 1
+            if self._came > _MOST_ARRIVALS:
+                return False
             for arrival in self._chance.choice(self._sources.batches[tenant])[1]:
                 job, number = arrival.job, next(self._numbers)
-                index.add_pending(
+                matters |= index.add_pending(
                     replace(
                         job, job_id=f"{job.job_id}+{number}", queued_at=now - max(0.0, arrival.at - job.queued_at),
                         not_before=now + job.not_before - arrival.at if job.not_before > arrival.at else 0.0,
                     )
                 )  # fmt: skip
             self._add(self._next_arrival(tenant, now), what)
-            return
+            return matters
         ended = index.running(what)
         if ended is not None:
             index.stop(what, ran_s=now - ended.started_at, completed=False)
+        return ended is not None
 
     def _carry_out(self, index: ClusterIndex, current: Snapshot, decision: Decision) -> None:
         index.settle(decision)

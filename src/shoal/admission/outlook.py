@@ -114,10 +114,10 @@ class Outlook:
             return None
         return self.snapshot.now + span_s * (before + 1) / started, started
 
-    def start_between(self, job_id: str, before: int) -> tuple[float, float | None] | None:
-        """Between what times a waiting job starts in nine of ten cases, as `Futures.between`."""
+    def starts_in_futures(self, job_id: str, before: int) -> list[float]:
+        """As `Futures.starts`."""
         with self._lock:
-            return self._futures.between(job_id, self.snapshot.pending.by_id[job_id].tenant, before)
+            return self._futures.starts(job_id, self.snapshot.pending.by_id[job_id].tenant, before)
 
     # --- inside
 
