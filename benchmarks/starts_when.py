@@ -34,7 +34,10 @@ from shoal.forecast.live.extension import Forecast, ForecastSection
 from shoal.store import Store, open_store
 
 DEVICES = 8
-TOGETHER = 5
+TOGETHER, EVERY_S = 5, 1500.0
+"""So many waiting jobs are asked, every so often."""
+MOST_JOBS = 4
+"""Jobs go on to come until all that were asked have started, up to this many times their number."""
 LONG_AFTER_S = 100_000.0
 
 
@@ -116,6 +119,7 @@ class Replay:
         self._runs: dict[str, float] = {}
         self._seed = seed
         self.asked: list[Asked] = []
+        self.asking = True
 
     async def play(self, folder: Path) -> list[Asked]:
         clock = VirtualClock()
@@ -166,11 +170,12 @@ class Replay:
         size = 1 + load.bursts * 5.5
         gap_s = work * size / (free * load.offered)
         came = 0
-        while came < self._jobs:
+        while came < self._jobs or (self._open(plane) and came < MOST_JOBS * self._jobs):
             await asyncio.sleep(draw.expovariate(1 / gap_s))
             tenant, kind = draw.choice(kinds)
             number = draw.randint(4, 9) if draw.random() < load.bursts else 1
             came += number
+            self.asking = came < self._jobs
             await self._submit_all(plane, tenant, kind, number)
 
     async def _submit_all(self, plane: ControlPlane, tenant: str, kind: Kind, number: int) -> None:
@@ -201,17 +206,21 @@ class Replay:
     async def _ask(self, plane: ControlPlane, clock: VirtualClock) -> None:
         draw = random.Random(f"asks {self._seed}")
         explainer = Explainer(lambda: plane.extensions.without_held(plane.snapshot()), clock)
-        while True:
-            await asyncio.sleep(draw.expovariate(1 / 900))
+        while self.asking:
+            await asyncio.sleep(draw.expovariate(1 / EVERY_S))
             waiting = sorted(plane.snapshot().pending.by_id)
             for told in await explainer.explain(draw.sample(waiting, min(TOGETHER, len(waiting)))):
                 self.asked.append(Asked(clock.now(), told.job_id, told.estimated_start, told.start_between))
 
     async def _let_run(self, plane: ControlPlane, clock: VirtualClock) -> None:
         end = clock.now() + LONG_AFTER_S
-        asked = {one.job for one in self.asked}
-        while clock.now() < end and any(one.job.id in asked and one.job.state is JobState.QUEUED for one in plane.cache):
+        while clock.now() < end and self._open(plane):
             await asyncio.sleep(60)
+
+    def _open(self, plane: ControlPlane) -> bool:
+        """Whether a job that was asked still waits."""
+        asked = {one.job for one in self.asked}
+        return any(live.job.id in asked and live.job.state is JobState.QUEUED for live in plane.cache)
 
     def _settle(self, store: Store) -> None:
         for one in self.asked:

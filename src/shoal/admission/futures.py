@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import count, groupby
-from math import inf
+from math import exp, inf, log
 from operator import attrgetter
 from random import Random
+from statistics import fmean
 
 from shoal.admission.decide import decide
 from shoal.admission.index import ClusterIndex
@@ -33,12 +34,8 @@ _FEWEST_STEPS = 6
 _COST = 400_000
 """The decisions of all futures together, times the jobs that each looks at. Where that leaves too few for each, none is
 looked at."""
-_KIND_RUNS = 5
-"""The least number of runs of a kind that say more of it than all runs of its tenant."""
 _RATE_OF = 4
 """The least number of a tenant's starts within a future before their rate is used beyond it."""
-_GUESSES = (0.4, 0.8, 1.0, 1.6)
-"""By what declared run times are taken to be off, until it was seen."""
 _NINE_OF_TEN = 1.645
 """Standard deviations around the middle of a normal distribution."""
 _LEAVING_S = 3.0
@@ -86,20 +83,15 @@ class _Sources:
 
     def _find(self, tenant: str, kind: str, declared: bool) -> Lives:
         past: Past = self._snapshot.past.get(tenant) or NO_PAST
-        over = [run for run in past.runs if not declared or run.declared_s]
-        going = [run for run in self._going.get(tenant, ()) if not declared or run.declared_s]
-        if sum(run.kind == kind for run in over) >= _KIND_RUNS:
-            over = [run for run in over if run.kind == kind]
-            going = [run for run in going if run.kind == kind]
-        elif 0 < len(over) < _KIND_RUNS:
-            over = [run for each in self._snapshot.past.values() for run in each.runs if not declared or run.declared_s]
-            going = [run for each in self._going.values() for run in each if not declared or run.declared_s]
+        mine = [run for run in past.runs if not declared or run.declared_s]
+        over = [run for run in mine if run.kind == kind]
         now = self._snapshot.now
-        if not declared:
-            return Lives((run.held_s for run in over), (now - run.started_at for run in going))
-        ended = [run.held_s / (run.declared_s or 1.0) for run in over]
-        guesses = _GUESSES if len(ended) < _KIND_RUNS else ()
-        return Lives((*ended, *guesses), ((now - run.started_at) / (run.declared_s or 1.0) for run in going))
+        going = [run for run in self._going.get(tenant, ()) if run.kind == kind and (not declared or run.declared_s)]
+        if declared:
+            ages = [(now - run.started_at) / (run.declared_s or 1.0) for run in going]
+            return Lives((run.held_s / (run.declared_s or 1.0) for run in over), ages, 1.0)
+        near = exp(fmean(log(max(run.held_s, 1e-3)) for run in mine)) if mine else None
+        return Lives((run.held_s for run in over), (now - run.started_at for run in going), near)
 
 
 def _batches(past: Past) -> list[tuple[float, list[Arrival]]]:
@@ -237,7 +229,7 @@ class _Future:
         if job.expected_s:
             return min(longest, job.expected_s * self._source(job.tenant, job.kind, True).draw(self._chance))
         lives = self._source(job.tenant, job.kind, False)
-        if len(lives):
+        if lives.known:
             return min(longest, lives.draw(self._chance))
         return longest * self._chance.random() if longest < inf else inf
 
@@ -257,7 +249,7 @@ class _Future:
             lives = self._source(running.tenant, running.kind, True)
             return min(latest, running.started_at + declared * lives.draw(chance, age / declared))
         lives = self._source(running.tenant, running.kind, False)
-        if len(lives):
+        if lives.known:
             return min(latest, running.started_at + lives.draw(chance, age))
         return now + (latest - now) * chance.random() if latest < inf else inf
 
@@ -268,7 +260,7 @@ class _Future:
         if left <= 1.0:
             return now + max(1.0, now - running.started_at) * 0.1 * self._chance.expovariate(1.0)
         if running.end_between is None:
-            return now + left * 2.718281828 ** (z * _ETA_OFF)
+            return now + left * exp(z * _ETA_OFF)
         bound = max(0.02 * left, running.end_between[z > 0] - now)
         return now + left * (bound / left) ** (abs(z) / _NINE_OF_TEN)
 
