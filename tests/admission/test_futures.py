@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 from random import Random
 
+import pytest
+
 from shoal.admission import Outlook, explain, with_interval
 from shoal.admission.index import ClusterIndex
 from shoal.admission.lives import Lives
@@ -29,22 +31,35 @@ def test_one_more_lifetime_lies_between_nineteen_drawn_ones_in_nine_of_ten_cases
     assert statistics.median(widths) < 2
 
 
+def middle(lives: Lives) -> float:
+    return statistics.median(lives.copy().draw(Random(number)) for number in range(400))
+
+
 def test_a_lifetime_that_goes_on_counts_as_one_that_is_longer() -> None:
     """Otherwise the first ones to end, which are short, would be all that is known."""
-    ended = Lives([10.0] * 4)
-    both = Lives([10.0] * 4, [500.0] * 12)
-    assert statistics.median(ended.copy().draw(Random(number)) for number in range(200)) <= 10
-    assert statistics.median(both.copy().draw(Random(number)) for number in range(200)) > 10
+    for ended in ([10.0] * 4, [10.0] * 30):
+        assert middle(Lives(ended)) == pytest.approx(10, rel=0.2)
+        assert middle(Lives(ended, [500.0] * 40)) > 50
 
 
-def test_what_is_drawn_counts_as_seen() -> None:
-    few = [Lives([100.0]).draw(Random(number)) for number in range(400)]
-    learned = Lives([100.0])
-    chance = Random(5)
-    for _ in range(200):
-        learned.draw(chance)
-    assert len(learned) == 201
-    assert len(set(few)) > 300
+def test_few_are_not_far_from_what_is_given() -> None:
+    assert middle(Lives([], near=70.0)) == pytest.approx(70, rel=0.2)
+    assert 70 < middle(Lives([100.0], near=70.0)) < 100
+    assert middle(Lives([100.0] * 10, near=7.0)) == pytest.approx(100, rel=0.2)
+    assert not Lives([]).known
+
+
+@pytest.mark.parametrize("seen", [2, 40])
+def test_what_is_not_known_of_all_is_drawn_once(seen: int) -> None:
+    """A sum of twenty is as unsure as their common mean where few were seen, and surer where many were."""
+    past = [100 * Random(number).lognormvariate(0, 0.5) for number in range(seen)]
+
+    def total(number: int) -> float:
+        lives, chance = Lives(past).copy(), Random(number)
+        return sum(lives.draw(chance) for _ in range(20))
+
+    totals = sorted(total(number) for number in range(100))
+    assert (totals[90] / totals[10] > 3) is (seen < 5)
 
 
 def world(truth: Random, past: int) -> tuple[ClusterIndex, list[float]]:
@@ -64,7 +79,7 @@ def world(truth: Random, past: int) -> tuple[ClusterIndex, list[float]]:
 
 def test_a_queue_starts_within_its_intervals_in_nine_of_ten_cases() -> None:
     truth, inside, asked, widths = Random(3), 0, 0, []
-    for _ in range(60):
+    for _ in range(40):
         index, lives = world(truth, 16)
         outlook = Outlook(index.snapshot(NOW))
         for at in (0, 2):

@@ -78,7 +78,9 @@ class Lives:
             if chance.random() * (at_risk + 1) < 1:
                 return chance.uniform(low, life)
             low = life
-        return max(age, self._greatest, _LEAST_S) * exp(chance.expovariate(1.0) * self._tail)
+        # Each that is older than all that ended ends somewhere beyond its age.
+        longest = chance.choice([self._greatest, *going[bisect_right(going, self._greatest) :]])
+        return max(age, longest, _LEAST_S) * exp(chance.expovariate(1.0) * self._tail)
 
     def _of_few(self, chance: Random, age: float) -> float:
         if not self._spread:
