@@ -12,7 +12,7 @@ from shoal.admission import reasons
 from shoal.admission.additions import Additions, Dropped, unite
 from shoal.admission.amounts import held_by_all
 from shoal.admission.decide import decide
-from shoal.admission.explain import explain, obstacles
+from shoal.admission.explain import explain, obstacles, with_interval
 from shoal.admission.index import ClusterIndex
 from shoal.admission.order import Order, Prefers, Turn
 from shoal.admission.outlook import Outlook
@@ -69,5 +69,6 @@ __all__ = [
     "reasons",
     "resolve",
     "unite",
+    "with_interval",
     "without",
 ]  # fmt: skip

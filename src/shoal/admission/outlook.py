@@ -16,6 +16,7 @@ from heapq import heapify, heappop, heappush
 from threading import RLock
 
 from shoal.admission.decide import decide
+from shoal.admission.futures import Futures
 from shoal.admission.index import ClusterIndex
 from shoal.admission.snapshot import Snapshot, expected_runtime_s
 from shoal.admission.types import Decision, Running
@@ -113,7 +114,16 @@ class Outlook:
             return None
         return self.snapshot.now + span_s * (before + 1) / started, started
 
+    def starts_in_futures(self, job_id: str, before: int) -> list[float]:
+        """As `Futures.starts`."""
+        with self._lock:
+            return self._futures.starts(job_id, self.snapshot.pending.by_id[job_id].tenant, before)
+
     # --- inside
+
+    @cached_property
+    def _futures(self) -> Futures:
+        return Futures(self.snapshot, self._decision)
 
     @cached_property
     def _decision(self) -> Decision:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import frexp
 
+from shoal.admission.past import Past
 from shoal.admission.persistent import FrozenMap, FrozenRuns
 from shoal.admission.sites import Sites, sites_of
 from shoal.admission.together import Level
@@ -271,7 +272,7 @@ class Snapshot:
     `pools` and `jobs_on` (ids of running jobs by node position) are indexes of `nodes` and `running`; `ends` sorts the
     running jobs by when they are expected to end; `held` has what else is remembered of them. `reports` sorts the best-
     effort jobs that report what they have at risk by that time; `preemptible` counts the best-effort jobs that were not
-    asked to end yet. `claims` are those of the last decision whose jobs still wait.
+    asked to end yet. `claims` are those of the last decision whose jobs still wait. `past` is by tenant.
     """
 
     now: float
@@ -288,6 +289,7 @@ class Snapshot:
     reports: FrozenRuns[None] = field(default_factory=FrozenRuns)
     preemptible: int = 0
     claims: tuple[Claim, ...] = ()
+    past: FrozenMap[Past] = field(default_factory=FrozenMap)
 
     @cached_property
     def median_at_risk_s(self) -> float | None:

@@ -24,7 +24,8 @@ class Pending:
     most in `max_ranks`; `per_node`, where not 0, is how many of them each of its nodes gets. `expected_s` is its
     expected runtime, None when nothing is known. `not_before` (Unix seconds) delays it after a failure. `endless` is
     what runs until somebody stops it, by name (`service mlp`); empty for a job that ends by itself. `affinity` says on
-    which nodes it may run."""
+    which nodes it may run. Jobs of one `kind` are likely to run equally long. `longest_s` is after how long it is
+    stopped, None for never."""
 
     job_id: str
     tenant: str
@@ -41,6 +42,8 @@ class Pending:
     per_node: int = 0
     endless: str = ""
     affinity: Affinity = NO_AFFINITY
+    kind: str = ""
+    longest_s: float | None = None
 
     @property
     def most(self) -> int:
@@ -53,8 +56,9 @@ class Running:
     """A job that holds resources; `resources` is per rank. `at_risk_s` is the run time that would be lost if it ended
     now (since its last checkpoint), None when it never reported one. `stopping` once it was asked to end.
     `expected_end` in Unix seconds, None when nothing is known; at `latest_end` it is stopped, None for never. `queued`
-    while a cluster that it was handed over to has not started it: it loses nothing. `endless` and `affinity` as for
-    `Pending`."""
+    while a cluster that it was handed over to has not started it: it loses nothing. `end_between` bounds its end in nine
+    of ten cases, where that is reported. `declared_s` is how long it was declared to run. `endless`, `affinity` and
+    `kind` as for `Pending`."""
 
     job_id: str
     tenant: str
@@ -70,6 +74,9 @@ class Running:
     queued: bool = False
     endless: str = ""
     affinity: Affinity = NO_AFFINITY
+    kind: str = ""
+    declared_s: float | None = None
+    end_between: tuple[float, float] | None = None
 
 
 class Seats(NamedTuple):
@@ -224,7 +231,8 @@ class Blocker:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """Why a job waits: every cause in order, the jobs ahead of it, and when it may start (None: cannot be said);
-    `estimate` says what that rests on, or what is missing.
+    `estimate` says what that rests on, or what is missing. `start_between` holds the start in nine of ten cases (None:
+    cannot be said); where nothing bounds it from above, its second part is None.
 
     `ahead` counts the jobs of its own tenant that go first and, for best-effort work, other tenants' guaranteed jobs.
     """
@@ -235,3 +243,4 @@ class Explanation:
     estimated_start: float | None
     summary: str
     estimate: str = ""
+    start_between: tuple[float, float | None] | None = None

@@ -130,9 +130,20 @@ def explain(found: ExplanationView, failed: JobDetail | None, home: Path | None,
         start = output.moment(found.estimated_start) if found.estimated_start is not None else "cannot be said"
         start += f" ({found.estimate})" if found.estimate else ""
         print(f"jobs ahead: {found.ahead}   estimated start: {start}")
+        if found.estimated_start is not None:
+            print(f"in nine of ten cases: {_between(found)}")
     if failed is not None:
         output.facts(_place(failed, home))
         _advise(failed, tail)
+
+
+def _between(found: ExplanationView) -> str:
+    if found.start_low is None:
+        return "cannot be said"
+    low = output.moment(found.start_low)
+    if found.start_high is None:
+        return f"not before {low}; how long it may take cannot be said"
+    return f"{low} to {output.moment(found.start_high)}"
 
 
 def _advise(job: JobDetail, tail: list[str]) -> None:

@@ -207,13 +207,16 @@ class BlockerView(View):
 
 class ExplanationView(View):
     """Why a job waits: causes in the order that admission asks. `estimated_start` absent: cannot be said. `estimate`
-    says what it rests on, or what is missing for it."""
+    says what it rests on, or what is missing for it. In nine of ten cases the start lies between `start_low` and
+    `start_high`; where a bound is absent, it cannot be said."""
 
     job_id: str
     summary: str
     ahead: int
     estimated_start: float | None = None
     estimate: str = ""
+    start_low: float | None = None
+    start_high: float | None = None
     causes: list[BlockerView] = Field(default_factory=list)
 
 

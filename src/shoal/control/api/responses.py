@@ -40,7 +40,7 @@ _job = _shape(models.JobView, "resources", "fault")
 _array = _shape(models.ArrayView, "limit", "states")
 _attempt = _shape(models.AttemptView, "placement")
 _placement = _shape(models.PlacementView)
-_explanation = _shape(models.ExplanationView, "causes")
+_explanation = _shape(models.ExplanationView, "causes", "start_low", "start_high")
 _blocker = _shape(models.BlockerView, "reason")
 _quota = _shape(models.QuotaView, "by_type")
 _tenant = _shape(models.TenantView, "quota", "used", "running_jobs", "disk_bytes", "jobs")
@@ -74,7 +74,8 @@ def reason_view(reason: Reason) -> Json:
 
 def explanation_view(explanation: Explanation) -> Json:
     causes = [{**_blocker(cause), "reason": cause.reason.as_json()} for cause in explanation.causes]
-    return {**_explanation(explanation), "causes": causes}
+    low, high = explanation.start_between or (None, None)
+    return {**_explanation(explanation), "start_low": low, "start_high": high, "causes": causes}
 
 
 def tenant_view(

@@ -207,7 +207,10 @@ def _held(job_id: str, held: Mapping[str, Reason]) -> Explanation:
     ends = [reason.facts.get("starts_at") for reason in held.values()]
     at = None if None in ends else max(float(end) for end in ends if end is not None)
     text = "; ".join(dict.fromkeys(reason.text for reason in held.values()))
-    return Explanation(job_id, (), 0, at, text, "" if at is None else "when nothing holds it any more")
+    if at is None:
+        return Explanation(job_id, (), 0, None, text)
+    # What comes then, nothing is known of: other jobs may take the capacity.
+    return Explanation(job_id, (), 0, at, text, "at the earliest, when nothing holds it any more", (at, None))
 
 
 def summed(own: Explanation, held: Mapping[str, Reason], added: Mapping[str, Sequence[Blocker]]) -> Explanation:

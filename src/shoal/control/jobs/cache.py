@@ -269,6 +269,7 @@ class JobCache:
             job_id,
             at_risk_s=None if saved is None else max(0.0, now - max(saved, live.attempt.running_at)),
             expected_end=end if finish is None else finish["median"],
+            end_between=None if finish is None else (finish["low"], finish["high"]),
         )
 
     def _moved(self, live: Live, old: JobRecord, new: JobRecord) -> None:
@@ -332,7 +333,9 @@ class JobCache:
             self._active.pop(old.id, None)
             # What runs without end is bounded by quotas; to charge weeks at its end would shut its tenant out.
             ran_s = None if live.manifest.endless else new.ran_s - old.ran_s
-            self.index.stop(new.id, ran_s=ran_s, completed=new.state is JobState.SUCCEEDED)
+            self.index.stop(
+                new.id, ran_s=ran_s, completed=new.state is JobState.SUCCEEDED, held_s=_held_s(live.attempt, new)
+            )
             self._capacity_changed()
 
     def _enqueue(self, live: Live) -> None:
@@ -368,7 +371,8 @@ class JobCache:
                 at_risk_s=None, expected_end=began + job.expected_s if job.expected_s else None,
                 stopping=attempt.stop is not None,
                 latest_end=None if longest is None else began + longest - job.ran_s,
-                endless=_endless(job, live.manifest), affinity=self._affinity(live),
+                endless=_endless(job, live.manifest), affinity=self._affinity(live), kind=kind_of(job.name),
+                declared_s=job.expected_s,
             )
         )  # fmt: skip
 
@@ -383,8 +387,21 @@ def pending_of(job: JobRecord, manifest: JobManifest | None = None, affinity: Af
         placement=Spread(asked.placement) if asked.placement is not None else None, expected_s=job.expected_s,
         not_before=job.not_before, deadline_at=job.deadline_at, max_ranks=job.ranks,
         per_node=asked.ranks_per_node or 0, endless=_endless(job, asked),
-        affinity=asked.affinity if affinity is None else affinity,
+        affinity=asked.affinity if affinity is None else affinity, kind=kind_of(job.name),
+        longest_s=None if asked.max_runtime_s is None else max(0.0, asked.max_runtime_s - job.ran_s),
     )  # fmt: skip
+
+
+def kind_of(name: str) -> str:
+    """A job's name without its number: jobs that differ in it alone are likely to run equally long."""
+    return name.rstrip("0123456789")
+
+
+def _held_s(attempt: AttemptRecord | None, job: JobRecord) -> float | None:
+    """For how long an attempt that is over held its capacity; None for one that was stopped to run on later."""
+    if attempt is None or attempt.ended_at is None or (attempt.stop is not None and not job.state.terminal):
+        return None
+    return attempt.ended_at - attempt.created_at
 
 
 def affinity_of(job: JobRecord) -> Affinity:

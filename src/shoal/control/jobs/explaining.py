@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from shoal.admission import Blocker, Explanation, Layout, Outlook, Snapshot, explain, obstacles
+from shoal.admission import Blocker, Explanation, Layout, Outlook, Snapshot, explain, obstacles, with_interval
 from shoal.contract.records import JobRecord
 from shoal.control.jobs.cache import Live
 from shoal.control.jobs.transitions import describe
@@ -74,7 +74,8 @@ class Explainer:
 
 def _explain_all(outlook: Outlook, job_ids: Sequence[str]) -> list[Explanation]:
     waiting = outlook.snapshot.pending.by_id
-    return [explain(outlook.snapshot, job_id, outlook) for job_id in job_ids if job_id in waiting]
+    found = [explain(outlook.snapshot, job_id, outlook) for job_id in job_ids if job_id in waiting]
+    return [with_interval(one, outlook) for one in found]
 
 
 def where_it_is(job: JobRecord, live: Live | None) -> Explanation:

@@ -42,6 +42,12 @@ export function Why({ job }: { job: JobDetail }) {
         ) : (
           <p>When it starts cannot be said.</p>
         )}
+        {start != null && data.start_low != null && (
+          <p class="muted small">
+            In nine of ten cases {data.start_high != null ? "between" : "not before"} {moment(data.start_low, now.value)}
+            {data.start_high != null && <> and {moment(data.start_high, now.value)}</>}
+          </p>
+        )}
         {data.estimate && <p class="muted small">{data.estimate}</p>}
       </div>
       {blocking.length === 0 && <p>{data.summary.replace(/^waits: /, "")}</p>}
