@@ -224,9 +224,30 @@ class Extension:
         return moves
 
     def prepare(self, job: LiveJob, gang: Gang) -> Gang:
-        """Change a gang before it is launched: environment, secrets, limits, mounts. That of a job which is `delegated`
-        has its command, its places and the server's limits, and nothing else yet."""
+        """Change a gang before it is launched: command, environment, secrets, limits, mounts. That of a job which is
+        `delegated` has its command, its places and the server's limits, and nothing else yet. Extensions prepare one
+        after the other, in the order of names.
+
+        What only stands before the command is for `enter` and `attend`: there the order of names does not matter to
+        what the command sees."""
         return gang
+
+    def enter(self, job: LiveJob, gang: Gang) -> Sequence[str]:
+        """The words before a command that bring it into what this extension gives the job's own: a virtual environment,
+        an image's root file system. They stand right before the command, and before each one that is started beside
+        it later (`shoal exec`), which so sees the same.
+
+        Asked when all have prepared the gang, which is seen with its mounts and environment. The words of all stand in
+        the order of names, those of the first outermost. What they run has the job's rights, in its sandbox."""
+        return ()
+
+    def attend(self, job: LiveJob, gang: Gang) -> Sequence[str]:
+        """The words that start a process of the server's own machine which runs the job's command as its child and
+        stays with it, such as one that holds its terminal. They stand before the words of every `enter`, so that the
+        process is outside of the job's software, and the command inside. Not for what is started beside it.
+
+        Asked after `enter`; the words of all stand in the order of names, those of the first outermost."""
+        return ()
 
     def mount_roots(self) -> Sequence[Path]:
         """Folders, beside its own in the server's home (`HOME/NAME`), whose contents it may show to jobs by

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -267,7 +267,9 @@ class Extensions:
             if added := [mount for mount in prepared.mounts if mount not in gang.mounts]:
                 check_sources(added, [self._home / one.name, *one.mount_roots()], one.name)
             gang = prepared
-        return gang
+        enter = tuple(word for one in self._on for word in one.enter(job, gang))
+        attend = tuple(word for one in self._on for word in one.attend(job, gang))
+        return replace(gang, argv=(*attend, *enter, *gang.argv), enter=(*enter, *gang.enter))
 
     def delegated(self, job: Live) -> bool:
         return job.job.owner_id is not None and any(one.delegated(job) for one in self._on)

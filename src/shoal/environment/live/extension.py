@@ -175,31 +175,42 @@ class Environments(Extension, Keeping):
         named = parse_gang_name(gang.name)
         if asked is None or named is None or named.phase != RUN:
             return gang
+        return replace(gang, mounts=(*gang.mounts, *self._own_mounts(job, gang, asked)))
+
+    def _own_mounts(self, job: LiveJob, gang: Gang, asked: EnvironmentJob) -> tuple[Mount, ...]:
         sandbox = self._server.sandbox(job.job.tenant)
-        if asked.kind.made:
-            return self._in_made(job, asked, gang, sandbox)
-        hidden = sandbox is Sandbox.BUBBLEWRAP
+        shown = self._shown_mounts(sandbox) if asked.uv is None else ()
+        if not asked.kind.made or sandbox is Sandbox.NONE:
+            return shown
+        folder = self._place(job, gang).folder
+        return (Mount(folder, folder), *shown)
+
+    def enter(self, job: LiveJob, gang: Gang) -> Sequence[str]:
+        asked = asked_by(job)
+        named = parse_gang_name(gang.name)
+        if asked is None or named is None or named.phase != RUN:
+            return ()
+        hidden = self._server.sandbox(job.job.tenant) is Sandbox.BUBBLEWRAP
         hint = ". The sandbox bubblewrap shows what the setting environment.shown names" if hidden else ""
         if asked.venv is not None:
-            argv = in_venv(asked.venv, gang.argv, hint=hint)
-        else:
-            assert asked.conda is not None
-            argv = in_conda(asked.conda, self._settings.conda, gang.argv, hint=hint)
-        return replace(gang, argv=argv, mounts=(*gang.mounts, *self._shown_mounts(sandbox)))
+            return in_venv(asked.venv, hint=hint)
+        if asked.conda is not None:
+            return in_conda(asked.conda, self._settings.conda, hint=hint)
+        place = self._place(job, gang)
+        if asked.image is None:
+            return in_venv(str(place.path / "venv"))
+        own = self._own_mounts(job, gang, asked)
+        others = [one for one in gang.mounts if one not in own]
+        return in_image(
+            place.path, home=self._server.home.resolve(), mounts=others, paths=asked.mounts, workdir=asked.workdir,
+            given=(*job.manifest.env, *job.manifest.secrets), driver=self._driver,
+        )  # fmt: skip
 
-    def _in_made(self, job: LiveJob, asked: EnvironmentJob, gang: Gang, sandbox: Sandbox) -> Gang:
+    def _place(self, job: LiveJob, gang: Gang) -> Place:
         pin = self.repository.pins.get(job.job.id)
         if pin is None:
             raise LaunchFailed("its environment was not made", fault=Fault.PLATFORM, where=gang.name)
-        place = Place(self._home / pin.folder, pin.kind, pin.key)
-        shown = (Mount(place.folder, place.folder),) if sandbox is not Sandbox.NONE else ()
-        if asked.image is None:
-            return replace(gang, argv=in_venv(str(place.path / "venv"), gang.argv), mounts=(*gang.mounts, *shown))
-        argv = in_image(
-            place.path, gang.argv, home=self._server.home.resolve(), mounts=gang.mounts, paths=asked.mounts,
-            workdir=asked.workdir, given=(*job.manifest.env, *job.manifest.secrets), driver=self._driver,
-        )  # fmt: skip
-        return replace(gang, argv=argv, mounts=(*gang.mounts, *shown, *self._shown_mounts(sandbox)))
+        return Place(self._home / pin.folder, pin.kind, pin.key)
 
     def _shown_mounts(self, sandbox: Sandbox) -> tuple[Mount, ...]:
         return tuple(Mount(one, one) for one in self._shown()) if sandbox is Sandbox.BUBBLEWRAP else ()

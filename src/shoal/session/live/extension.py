@@ -24,7 +24,7 @@ from shoal.core import Capability, Conflict, NotFound, Overloaded, Unavailable
 from shoal.engine import Beside, Enterable, Gang
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.session.live.api import Entrance, router_of
-from shoal.session.live.commands import MAIN, agent_line, sshd_line
+from shoal.session.live.commands import MAIN, agent_words, sshd_words
 from shoal.session.live.events import SessionEvent
 from shoal.session.live.settings import SessionJob, SessionSection
 from shoal.session.models import ExecRequest
@@ -64,16 +64,25 @@ class Sessions(Extension, Entrance):
 
     # --- the job's own command ---
 
-    def prepare(self, job: LiveJob, gang: Gang) -> Gang:
+    def _at_terminal(self, job: LiveJob, gang: Gang) -> SessionJob | None:
         section = section_of(job)
         named = parse_gang_name(gang.name)
         if section is None or named is None or named.phase != RUN or not self.capability().available:
-            return gang
-        argv = agent_line(
-            MAIN, gang.argv, self._settings, main=True, rows=section.rows, columns=section.columns, idle=section.idle,
+            return None
+        return section
+
+    def prepare(self, job: LiveJob, gang: Gang) -> Gang:
+        section = self._at_terminal(job, gang)
+        return gang if section is None else replace(gang, env={"TERM": section.term, **gang.env})
+
+    def attend(self, job: LiveJob, gang: Gang) -> Sequence[str]:
+        section = self._at_terminal(job, gang)
+        if section is None:
+            return ()
+        return agent_words(
+            MAIN, self._settings, main=True, rows=section.rows, columns=section.columns, idle=section.idle,
             time=section.time,
         )  # fmt: skip
-        return replace(gang, argv=argv, env={"TERM": section.term, **gang.env})
 
     def moved(self, job: LiveJob) -> None:  # noqa: ARG002
         self._moved.set()
@@ -163,11 +172,12 @@ class Sessions(Extension, Entrance):
         engine = self._engine()
         live, gang = await self.running(who, job_id, asked.rank, 0.0)
         session = f"x{secrets.token_hex(8)}"
-        command = asked.command if asked.ssh_key is None else sshd_line(asked.ssh_key)
-        line = agent_line(session, command, self._settings, terminal=asked.terminal)
+        words = agent_words(session, self._settings, terminal=asked.terminal)
+        if asked.ssh_key is not None:
+            words = (*words, *sshd_words(asked.ssh_key))
         program = Path(asked.command[0]).name if asked.command else "sshd"
         await self._record(SessionEvent.EXEC, who, live, session=session, rank=asked.rank, program=program[:64])
-        await engine.start_beside(gang, asked.rank, Beside(session, line, asked.env))
+        await engine.start_beside(gang, asked.rank, Beside(session, words, tuple(asked.command), asked.env))
         return session
 
     async def _record(self, kind: SessionEvent, who: Principal, live: LiveJob, **data: object) -> None:
