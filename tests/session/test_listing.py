@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from shoal.session.live.book import Book
 from shoal.session.live.events import SessionEvent
 from shoal.session.models import OpenSession
 
-from .conftest import Running, relayed
+from .conftest import Running
 from .talk import Speaker, agent, eventually
 
 
@@ -49,24 +48,29 @@ def test_an_agent_says_how_it_is_and_a_question_is_no_client(tmp_path: Path) -> 
 
 
 def test_work_on_a_device_keeps_a_session_that_would_be_idle(tmp_path: Path) -> None:
-    with agent(tmp_path, "sleep", "600", pty=1, idle=2) as process:
+    with agent(tmp_path, "sh", "-c", "echo ready; exec sleep 600", pty=1, idle=1) as process:
         one = Speaker(tmp_path)
+        one.until(b"ready")
         said = [int(ask(tmp_path, busy=1)["open"])]
-        while said[-1] < 5:
+        while said[-1] < 3:
             said.append(int(ask(tmp_path, busy=1)["open"]))
         assert process.poll() is None
         assert one.ended() == {"signal": "1"}  # once nothing works any more
+        one.close()
         assert process.wait(60)
 
 
 def test_what_is_asked_to_end_ends_begun_or_not(tmp_path: Path) -> None:
     for begun in (True, False):
-        with agent(tmp_path, "sleep", "600", pty=1) as process:
+        with agent(tmp_path, "sh", "-c", "echo ready; exec sleep 600", pty=1) as process:
             if begun:
                 one = Speaker(tmp_path)
+                one.until(b"ready")
             ask(tmp_path, end="it was ended by ada")
             if begun:
                 assert one.next(frames.NOTE) == b"it was ended by ada"
+                assert one.ended() == {"signal": "1"}
+                one.close()
             assert process.wait(60)
 
 
@@ -89,17 +93,30 @@ def test_the_book_keeps_who_began_a_session_and_who_is_at_a_jobs_terminal() -> N
     assert len(book) == 0
 
 
-def in_background(
-    server: Running, job: str, *line: str
-) -> tuple[OpenSession, threading.Thread, list[tuple[int, bytes, bytes]]]:
-    """A session that is attached, as it is listed."""
-    made = server.client.session.execute(job, line)
-    ended: list[tuple[int, bytes, bytes]] = []
-    thread = threading.Thread(target=lambda: ended.append(relayed(connector(server.client, job, made.id, 0))))
-    thread.start()
-    eventually(lambda: [one for one in listed(server.client, job) if one.id == made.id and one.clients])
-    (found,) = [one for one in listed(server.client, job) if one.id == made.id]
-    return found, thread, ended
+class Attached:
+    """A session that has a client, as it is listed."""
+
+    def __init__(self, server: Running, job: str, *line: str) -> None:
+        self.id = server.client.session.execute(job, line).id
+        self._connection = connector(server.client, job, self.id, 0)()
+        self._connection.send(frames.frame(frames.HELLO, frames.write_fields(client="a", offset=0)))
+        self.until(frames.WELCOME)
+        eventually(lambda: [one for one in listed(server.client, job) if one.id == self.id and one.clients])
+        (self.listed,) = [one for one in listed(server.client, job) if one.id == self.id]
+
+    def until(self, wanted: bytes) -> bytes:
+        """The payload of the next frame of this kind."""
+        came = bytearray()
+        while True:
+            for kind, payload in frames.take_frames(came):
+                if kind == wanted:
+                    return payload
+            data = self._connection.receive(1 << 16)
+            assert data, "it has ended"
+            came += data
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 def listed(client: Client, job: str) -> list[OpenSession]:
@@ -111,7 +128,9 @@ def test_open_sessions_are_listed_and_ended_by_those_who_may(server: Running) ->
         server.client.create_tenant(name)
     job = server.start("sleep", "600", tenant="listed")
     assert listed(server.client, job) == []
-    found, thread, ended = in_background(server, job, "sh", "-c", "echo 12345678; sleep 600")
+    session = Attached(server, job, "sh", "-c", "echo 12345678; exec sleep 600")
+    eventually(lambda: listed(server.client, job)[0].sent_bytes == 9)
+    (found,) = listed(server.client, job)
     assert (found.job_id, found.job, found.tenant, found.kind, found.program) == (job, "job", "listed", "command", "sh")
     assert (found.who, found.sent_bytes, found.received_bytes) == ("admin", 9, 0)
     tokens = {name: server.client.create_token(tenant=name).token for name in ("listed", "others")}
@@ -132,8 +151,8 @@ def test_open_sessions_are_listed_and_ended_by_those_who_may(server: Running) ->
     assert found.id in [one["id"] for one in told]
     done = subprocess.run([*words[:4], job, "--end", found.id], env=env, capture_output=True, check=True, timeout=60)
     assert found.id.encode() in done.stdout
-    thread.join(60)
-    assert ended[0][1] == b"12345678\n"
+    assert session.until(frames.NOTE) == b"it was ended by admin"
+    session.close()
     eventually(lambda: listed(server.client, job) == [])
     assert SessionEvent.ENDED in {one.kind for one in server.client.events(job)}
     server.client.cancel(job)
@@ -142,18 +161,18 @@ def test_open_sessions_are_listed_and_ended_by_those_who_may(server: Running) ->
 def test_a_token_that_only_looks_ends_nothing(server: Running) -> None:
     server.client.create_tenant("looked-at")
     job = server.start("sleep", "600", tenant="looked-at")
-    found, thread, _ = in_background(server, job, "sleep", "600")
+    session = Attached(server, job, "sleep", "600")
     token = server.client.create_token(tenant="looked-at", role="viewer").token
     url = server.client.locate().url
     with Client(url, token=token, home="/nonexistent", environ={}) as viewer, pytest.raises(Forbidden):
-        viewer.session.end(job, found.id)
+        viewer.session.end(job, session.id)
+    session.close()
     server.client.cancel(job)
-    thread.join(60)
 
 
 def test_a_job_that_lies_about_its_sessions_is_listed_and_harms_no_other(server: Running, rank_dir: object) -> None:
     job = server.start("sleep", "600")
-    quiet, thread, _ = in_background(server, job, "sleep", "600")
+    quiet = Attached(server, job, "sleep", "600")
     script = (
         "import os, socket, time\n"
         "path = os.environ['SHOAL_RUN'] + '/session-{id}.sock'\n"
@@ -162,8 +181,8 @@ def test_a_job_that_lies_about_its_sessions_is_listed_and_harms_no_other(server:
         "print('up', flush=True)\n"
         "while True:\n c, _ = s.accept(); c.recv(99); c.sendall(b'Y' + b'\\xff' * 9000)\n"
     )
-    liar, second, _ = in_background(server, job, "python3", "-uc", script.format(id=quiet.id))
+    liar = Attached(server, job, "python3", "-uc", script.format(id=quiet.id))
     eventually(lambda: {one.id: one.clients for one in listed(server.client, job)} == {quiet.id: None, liar.id: 1})
     server.client.cancel(job)
-    thread.join(60)
-    second.join(60)
+    for one in (quiet, liar):
+        one.close()

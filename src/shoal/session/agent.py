@@ -92,6 +92,8 @@ class Agent:
         self.began = self.active_at = self.seen_at = time.monotonic()
         self.ended_at = 0.0
         self.hung_up_at: float | None = None
+        self.unwanted = False
+        """It was asked to end before it began."""
         self.warned = ""
         self.stays = self.main
         self.umask = 0o077
@@ -136,7 +138,7 @@ class Agent:
         """Whether all that could be said has been said."""
         now = time.monotonic()
         if not self.pid:
-            return now - self.began > _FIRST_S or bool(self.wishes)
+            return self.unwanted or now - self.began > _FIRST_S or bool(self.wishes)
         if self.status is None:
             return False
         if any(client.acknowledged >= self.kept.end for client in self.clients.values()) and not self.main:
@@ -302,6 +304,7 @@ class Agent:
             except OSError:
                 pass
         wanted = (signum, signal.SIGHUP) if signum == signal.SIGTERM and self.terminal else (signum,)
+        groups.discard(0)  # of a terminal that nobody has taken yet: it would mean this process's own group
         for group in groups:
             for one in wanted:
                 try:
@@ -473,11 +476,12 @@ class Agent:
         client.going += frame(STATE, write_fields(
             open=int(now - self.began), idle=int(now - self.active_at), written=self.written, typed=self.typed,
             clients=sum(one.known for one in self.clients.values()), pty=int(self.terminal), begun=int(self.pid > 0),
+            over=int(self.status is not None),
         ))  # fmt: skip
         if "end" in said and self.pid:
             self.hang_up(said["end"])
         elif "end" in said:
-            self.wishes.append(signal.SIGHUP)
+            self.unwanted = True
 
     def greet(self, client: Client, said: dict[str, str]) -> None:
         if client.known:

@@ -26,6 +26,8 @@ class State:
     typed: int
     clients: int
     terminal: bool
+    over: bool
+    """It waits for its client to fetch the end."""
 
 
 class Gone(Exception):
@@ -80,4 +82,4 @@ async def _asked(made: socket, question: bytes) -> State | None:
 def _read(said: dict[str, str]) -> State:
     most = 1 << 53
     counts = [number(said, name, most) for name in ("open", "idle", "written", "typed", "clients")]
-    return State(*counts, terminal=said.get("pty") == "1")
+    return State(*counts, terminal=said.get("pty") == "1", over=said.get("over") == "1")

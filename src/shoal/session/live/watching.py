@@ -91,6 +91,8 @@ class Watching:
             if one.state is not None or self._server.clock.now() - one.since > _BEGINS_S:
                 self.book.closed(one.key)
             return None
+        if state is not None and state.over:
+            self.book.closed(one.key)
         self.book.looked(one.key, state, self._server.clock.now())
         return state
 
