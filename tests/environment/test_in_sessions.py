@@ -66,7 +66,7 @@ def over(client: Client, *jobs: str) -> None:  # noqa: F811
         ended(client, job)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", ["none", "user", pytest.param("bubblewrap", marks=SLOW)])
 def test_a_command_beside_a_job_in_a_virtual_environment(
     client: Client, home: Home, level: str, venv: Path  # noqa: F811
 ) -> None:  # fmt: skip
@@ -82,7 +82,7 @@ def test_a_command_beside_a_job_in_a_virtual_environment(
 
 
 @needs_images
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", [pytest.param("none", marks=SLOW), pytest.param("user", marks=SLOW), "bubblewrap"])
 def test_a_command_beside_a_job_in_an_image(client: Client, home: Home, level: str, image: str) -> None:  # noqa: F811
     need(level, home)
     look = "cat /hello; echo $WORD; id -u; pwd; ls /"

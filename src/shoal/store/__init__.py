@@ -27,6 +27,6 @@ from shoal.store.writer_threads import WriterThreads
 
 __all__ = [
     "WAYS_OUT", "Database", "Key", "Position", "Standing", "Store", "Tables", "WriterThreads", "check_database",
-    "control_lock", "copy_database", "database_files", "find_loss", "index_where", "last_sequence", "new_metadata", "open_store",
-    "position_file", "read_position", "read_tokens", "sqlite_path", "standings",
+    "control_lock", "copy_database", "database_files", "find_loss", "index_where", "last_sequence", "new_metadata",
+    "open_store", "position_file", "read_position", "read_tokens", "sqlite_path", "standings",
 ]  # fmt: skip

@@ -58,10 +58,12 @@ def _standing(connection: Connection, tables: Tables) -> Standing:
         return Standing(tables.name, revision, tables.head)
     from alembic.util import CommandError
 
+    scripts = _scripts(tables)
     try:
-        between = list(_scripts(tables).iterate_revisions("head", revision or "base"))
+        scripts.get_revision(revision or "base")
     except CommandError:
         return Standing(tables.name, revision, tables.head, None)
+    between = list(scripts.iterate_revisions("head", revision or "base"))
     return Standing(tables.name, revision, tables.head, tuple(one.revision for one in reversed(between)))
 
 

@@ -94,8 +94,8 @@ def obstacles(steps: Sequence[Step], disk: Disk | None, damaged: str | None) -> 
     for one in steps:
         if one.does == "refused":
             found.append(
-                f"the tables of {one.tables} have revision {one.has!r}, which this Shoal does not know: a newer one made "
-                "it. Use that one, or restore a backup from before its upgrade"
+                f"the tables of {one.tables} have revision {one.has!r}, which this Shoal does not know: a newer one "
+                "made it. Use that one, or restore a backup from before its upgrade"
             )
     if disk is not None and not disk.fits and any(one.does == "migrated" for one in steps):
         found.append(
