@@ -136,12 +136,14 @@ def test_jobs_and_services_run_through_an_upgrade_and_back(home: Home, newer: Pa
         works(client, job, pid, token)
 
         told = new.check()
-        assert {one["tables"]: one["does"] for one in told["tables"] if one["does"] != "nothing"} == {"store": "migrated"}
+        changed = {one["tables"]: one["does"] for one in told["tables"] if one["does"] != "nothing"}
+        assert changed == {"store": "migrated"}
         assert told["disk"]["fits"]
         kept = {(one["kind"], one["name"]): one["then"] for one in told["kept"]}
         assert kept == {
-            ("job", "steady"): "its processes run on, and are adopted", ("service", "multiply"): "its replicas serve on",
-        }  # fmt: skip
+            ("job", "steady"): "its processes run on, and are adopted",
+            ("service", "multiply"): "its replicas serve on",
+        }
         assert revision(home) == HEAD  # it only looked
 
         old.down()
