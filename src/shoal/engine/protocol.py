@@ -73,6 +73,9 @@ class Mount:
     read_only: bool = True
 
 
+IMAGES_CAPABILITY = "images"
+"""The capability of an engine that runs a gang in the image that it names (`Gang.image`)."""
+
 MOUNTS = "mounts"
 MOUNTS_CAPABILITY = "mounts"
 """The capability of an engine that shows `Gang.mounts`; one without it is given no such gang."""
@@ -120,6 +123,7 @@ class Gang:
     Then `directory` is where they start, if not in the run directory: it is entered with that user's rights and no
     others. In the sandbox `bubblewrap` that user's home is seen only where `home` says so.
     `mounts` are shown to it by the server's own components; no part of them comes from a tenant.
+    `image` is that of a registry, in which an engine whose cluster has containers runs its ranks.
     On a pool, each machine gets `ranks_per_node` of the ranks; 0: as the cluster likes. `affinity` says on which of its
     machines it may run; an engine whose cluster cannot be asked for that refuses the gang.
     Ranks that are not all ready within `launch_timeout_s` are rolled back; a queue of the cluster does not count.
@@ -152,6 +156,7 @@ class Gang:
     directory: Path | None = None
     home: HomeShown = HomeShown.NO
     enter: tuple[str, ...] = ()
+    image: str = ""
 
     def directories(self) -> tuple[Path, ...]:
         """Those that are its job's own: the run directory, and where it has checkpoints."""

@@ -12,6 +12,7 @@ from shoal.admission import Additions, Blocker, Decision, Explanation, Prefers, 
 from shoal.base.loops import BackgroundLoop
 from shoal.contract.events import EventKinds
 from shoal.contract.gangs import Move
+from shoal.contract.manifest import JobManifest
 from shoal.contract.pages import Page
 from shoal.contract.records import Event
 from shoal.core import NO_AFFINITY, Affinity, Capability, Reason
@@ -94,6 +95,11 @@ class Extension:
     def probe(cls, home: Path) -> Sequence[Capability]:
         """What it can do on this machine, for `shoal doctor`, which needs no server."""
         return ()
+
+    def accept(self, manifest: JobManifest) -> None:
+        """Raise Invalid for a job with this extension's section that could not run here, whatever becomes free: where
+        the engine cannot do what the section asks for. Asked when a job is submitted or checked, after its section was
+        read: answer in microseconds. What it raises is what the submitter is told."""
 
     # --- life ---
 

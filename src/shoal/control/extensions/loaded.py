@@ -323,8 +323,9 @@ class Extensions:
         return found
 
     def check_sections(self, manifest: JobManifest) -> None:
-        """Raises Invalid for a section of a manifest that no extension here takes, or that is wrong."""
-        kinds = {one.name: type(one) for one in self._on}
+        """Raises Invalid for a section of a manifest that no extension here takes or accepts, or that is wrong."""
+        on = {one.name: one for one in self._on}
+        kinds = {name: type(one) for name, one in on.items()}
         for name, values in manifest.extensions.items():
             kind = kinds.get(name)
             if kind is None or kind.manifest is None:
@@ -336,3 +337,4 @@ class Extensions:
                 wrong = problems(error)[0]
                 where = f"extensions.{name}.{wrong.where}" if wrong.where else f"extensions.{name}"
                 raise Invalid(wrong.what, where=where) from None
+            on[name].accept(manifest)
