@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 
 from shoal.contract.events import EventKind
-from shoal.contract.principal import TokenRole
+from shoal.contract.principal import Callers, Principal, TokenRole, User
 from shoal.contract.records import NewEvent, TokenRecord
 from shoal.control.door import Door
 from shoal.control.server import put_admin_token
 from shoal.control.tokens import new_token, new_token_id, token_digest
+from shoal.extension import Extension
 from shoal.sweep.live.extension import Sweeps
 
 from .kit import Planned, play
@@ -34,12 +36,21 @@ def ask(folder: Path, scene: Callable[[Planned, Ask], Awaitable[None]]) -> None:
         tokens = {"admin": new_token(None)}
         now = world.clock.now()
         await put_admin_token(world.store, tokens["admin"], "test", now)
-        for name, tenant, role in (("ada", "ada", "member"), ("bob", "bob", "member"), ("viewer", "ada", "viewer")):
+        for name, tenant, role in (
+            ("ada", "ada", "member"),
+            ("bob", "bob", "member"),
+            ("viewer", "ada", "viewer"),
+            ("ann", "ada", "member"),
+            ("ben", "ada", "member"),
+            ("lead", "ada", "member"),
+        ):
             tokens[name] = new_token(tenant)
             record = TokenRecord(
                 new_token_id(), tenant, token_digest(tokens[name]), "test", now, read_only=role == TokenRole.VIEWER
             )
             await world.store.put_token(record, NewEvent(now, EventKind.TOKEN_CREATED, "test"))
+            if name in ("ann", "ben", "lead"):
+                People.users[record.id] = User(name, 1000 + len(name) + ord(name[0]))
         door = Door(world.plane)
         await door.open()
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app=door.app), base_url="http://shoal") as client:
@@ -52,7 +63,45 @@ def ask(folder: Path, scene: Callable[[Planned, Ask], Awaitable[None]]) -> None:
             await scene(world, send)
         door.close()
 
-    play(folder, whole, others=(Sweeps,))
+    play(folder, whole, others=(Sweeps, People))
+
+
+class People(Extension):
+    """Users of the tenant `ada`, by their tokens, who have only their own; `lead` leads them."""
+
+    name: ClassVar[str] = "people"
+    users: ClassVar[dict[str, User]] = {}
+
+    def answers(self) -> Mapping[type, object]:
+        return {Callers: self}
+
+    async def local(self, uid: int) -> Principal:
+        raise NotImplementedError
+
+    async def holder(self, principal: Principal) -> Principal:
+        user = self.users.get(principal.token_id)
+        return principal if user is None else replace(principal, user=user, own_only=user.name != "lead")
+
+
+def test_a_cron_job_is_its_makers_to_change(tmp_path: Path) -> None:
+    async def scene(world: Planned, send: Ask) -> None:
+        assert (await send("ann", "POST", "/v1/crons", CRON))[0] == 201
+        other = {**CRON, "at": "0 5 * * *", "replace": True, "manifest": {**JOB, "command": ["steal"]}}
+        status, said = await send("ben", "POST", "/v1/crons", other)
+        assert (status, said["error"]["what"]) == (403, "cron job nightly is of the user ann")
+        for method, path in (("GET", ""), ("POST", "/suspend"), ("POST", "/resume"), ("POST", "/run"), ("DELETE", "")):
+            assert (await send("ben", method, f"/v1/crons/nightly{path}"))[0] == 403, path
+        assert [one["at"] for one in (await send("ben", "GET", "/v1/crons"))[1]["crons"]] == ["0 3 * * *"]
+        for who in ("ann", "lead", "admin", "ada"):
+            query = "?tenant=ada" if who == "admin" else ""
+            assert (await send(who, "POST", f"/v1/crons/nightly/suspend{query}"))[0] == 200, who
+            assert (await send(who, "GET", f"/v1/crons/nightly{query}"))[1]["manifest"]["command"] == ["train"]
+        assert (await send("ann", "POST", "/v1/crons", {**other, "manifest": JOB}))[0] == 200
+        assert (await send("ada", "POST", "/v1/crons", {**CRON, "name": "of-all"}))[0] == 201
+        assert (await send("ben", "DELETE", "/v1/crons/of-all"))[0] == 204
+        assert (await send("lead", "DELETE", "/v1/crons/nightly"))[0] == 204
+
+    ask(tmp_path, scene)
 
 
 def test_a_cron_job_is_its_tenants_alone(tmp_path: Path) -> None:

@@ -388,12 +388,25 @@ def test_only_its_user_enters_a_job(machine: Machine) -> None:
 def test_an_environment_of_the_tenant_is_for_each_of_its_users(machine: Machine) -> None:
     def submit(client: Client) -> str:
         bundle = client.upload(_archive({"pyproject.toml": PROJECT, "uv.lock": LOCK})).bundle
-        words = ["python", "-c", "import os, sys; print(os.getuid(), sys.prefix)"]
+        words = ["sh", "-c", f"python -c '{look}'; while [ ! -e go ]; do sleep 0.05; done"]
         return client.submit({"name": "job", "command": words, "environment": {"uv": "uv.lock"}, "bundle": bundle}).id
 
-    alice, bob = (machine.said(user, machine.call(user, submit))[0].split() for user in (ALICE, BOB))
-    assert [alice[0], bob[0]] == [str(pwd.getpwnam(user).pw_uid) for user in (ALICE, BOB)]
-    assert alice[1] == bob[1]
+    def enter(job: str, client: Client) -> tuple[int, list[str]]:
+        until(lambda: client.job(job).state is JobState.RUNNING)
+        session = client.session.execute(job, ["python", "-c", look]).id
+        path = f"/v1/jobs/{job}/sessions/{session}/attach"
+        code, said = output_of(lambda: upgrade(client.locate(), path, "shoal-session", {"wait_s": 20}))
+        return code, said.decode().splitlines()
+
+    look = "import os, sys; print(os.getuid(), sys.prefix)"
+    jobs = {user: machine.call(user, submit) for user in (ALICE, BOB)}
+    beside = {user: machine.call(user, partial(enter, job)) for user, job in jobs.items()}
+    for job in jobs.values():
+        (machine.run_dir(job) / "go").touch()
+    said = {user: machine.said(user, job) for user, job in jobs.items()}
+    assert beside == {user: (0, lines) for user, lines in said.items()}
+    assert [lines[0].split()[0] for lines in said.values()] == [str(pwd.getpwnam(user).pw_uid) for user in jobs]
+    assert len({lines[0].split()[1] for lines in said.values()}) == 1
 
 
 PROJECT = '[project]\nname = "demo"\nversion = "0"\nrequires-python = ">=3.11"\n'

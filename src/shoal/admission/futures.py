@@ -243,7 +243,9 @@ class _Future:
         if running.endless:
             return latest
         told, declared = running.expected_end, running.declared_s
-        if told is not None and (running.end_between is not None or not declared or told != running.started_at + declared):
+        if told is not None and (
+            running.end_between is not None or not declared or told != running.started_at + declared
+        ):
             return min(latest, self._reported(running, told))
         if declared:
             lives = self._source(running.tenant, running.kind, True)

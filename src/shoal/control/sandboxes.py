@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.core import Fault, Invalid, Sandbox, Unavailable
-from shoal.engine import MOUNTS_CAPABILITY, Engine, Gang, LaunchFailed, Mount
+from shoal.engine import IMAGES_CAPABILITY, MOUNTS_CAPABILITY, Engine, Gang, LaunchFailed, Mount
 
 
 def require_sandbox(level: Sandbox, engine: Engine) -> None:
@@ -57,6 +57,11 @@ def sandboxed(gang: Gang, tenant: str, level: Sandbox, engine: Engine) -> Gang:
         raise LaunchFailed(
             f"the engine {engine.name} shows no paths of components to jobs", fault=Fault.PLATFORM,
             where=str(gang.mounts[0].target), hint="turn off the component that needs it, or run on the engine local",
+        )  # fmt: skip
+    if gang.image and not any(one.name == IMAGES_CAPABILITY and one.available for one in engine.capabilities()):
+        raise LaunchFailed(
+            f"the engine {engine.name} runs no images", fault=Fault.PLATFORM, where=gang.image,
+            hint="it did when the job was submitted: `shoal status` says why",
         )  # fmt: skip
     return replace(gang, tenant=tenant, sandbox=level)
 

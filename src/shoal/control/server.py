@@ -216,7 +216,7 @@ def _take_over(settings: Settings, home: Home, tables: Sequence[Tables], standin
 def _open_whole(url: str, home: Home, accept_data_loss: bool, tables: Sequence[Tables]) -> Store:
     """The home's database under our control. Raises Unavailable where it lost something and that is not accepted."""
     from shoal.contract.records import NewEvent
-    from shoal.control.home import recovery
+    from shoal.control.home import recovery, upgrade
     from shoal.store import open_store
 
     holder = f"shoal-{os.getpid()}"
@@ -228,7 +228,9 @@ def _open_whole(url: str, home: Home, accept_data_loss: bool, tables: Sequence[T
         if not accept_data_loss:
             raise
         what, evidence = loss.what, recovery.keep_evidence(home, url)
-    store = open_store(url, tables=tables)
+    with upgrade.way_back(home):
+        upgrade.back_up_before(home, url, tables)
+        store = open_store(url, tables=tables)
     try:
         try:
             recovery.check_gangs(home, store)

@@ -30,6 +30,7 @@ from shoal.core.prediction import Estimate, Lifetimes, Speeds
 from shoal.core.questions import (
     Budget,
     Budgets,
+    DeviceUse,
     FinishTimes,
     KillCauses,
     Miss,
@@ -60,6 +61,7 @@ __all__ = [
     "Clock",
     "Conflict",
     "Device",
+    "DeviceUse",
     "DiskFull",
     "Effect",
     "Estimate",

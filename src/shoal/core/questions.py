@@ -45,6 +45,15 @@ class Sensors(Protocol):
         ...
 
 
+class DeviceUse(Protocol):
+    """Whether jobs work on devices that they share."""
+
+    def uses_device(self, job_id: str) -> bool | None:
+        """Whether the job had work done on a shared device since a little while ago; None where that is not known.
+        Whoever asks does so every few seconds: a device is looked at for those who ask."""
+        ...
+
+
 class KillCauses(Protocol):
     """Why the processes of jobs were killed."""
 

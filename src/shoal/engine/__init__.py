@@ -12,6 +12,7 @@ from shoal.base.faces import on_first_use
 if TYPE_CHECKING:
     from shoal.engine.bundle import inspect
     from shoal.engine.protocol import (
+        IMAGES_CAPABILITY,
         MOUNTS,
         MOUNTS_CAPABILITY,
         Account,
@@ -38,10 +39,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "MOUNTS", "MOUNTS_CAPABILITY", "Account", "Beside", "Engine", "EngineOptions", "Enterable", "Exit", "Gang",
-    "GangStatus", "HomeShown",
-    "Inventory", "Joinable", "LaunchFailed", "Limits", "LogChunk", "LogTimes", "Mount", "Phase", "RankSpec",
-    "RankStatus", "Refused", "TimeLimit", "inspect",
+    "IMAGES_CAPABILITY", "MOUNTS", "MOUNTS_CAPABILITY", "Account", "Beside", "Engine", "EngineOptions", "Enterable",
+    "Exit", "Gang", "GangStatus", "HomeShown", "Inventory", "Joinable", "LaunchFailed", "Limits", "LogChunk",
+    "LogTimes", "Mount", "Phase", "RankSpec", "RankStatus", "Refused", "TimeLimit", "inspect",
 ]  # fmt: skip
 
 # The declaration of the engines is read by commands, which need none of this.
@@ -64,6 +64,7 @@ __getattr__ = on_first_use(
         "LogChunk": "protocol",
         "LogTimes": "protocol",
         "MOUNTS": "protocol",
+        "IMAGES_CAPABILITY": "protocol",
         "MOUNTS_CAPABILITY": "protocol",
         "Mount": "protocol",
         "Phase": "protocol",

@@ -73,6 +73,9 @@ class Mount:
     read_only: bool = True
 
 
+IMAGES_CAPABILITY = "images"
+"""The capability of an engine that runs a gang in the image that it names (`Gang.image`)."""
+
 MOUNTS = "mounts"
 MOUNTS_CAPABILITY = "mounts"
 """The capability of an engine that shows `Gang.mounts`; one without it is given no such gang."""
@@ -104,12 +107,13 @@ class Account:
 class Gang:
     """Everything an engine needs to start the ranks of one phase of one attempt.
 
-    `argv` is executed directly, never through a shell. `secrets` are extra environment variables that must not be
-    written to disk or logs. `run_dir` is the working directory shared by all ranks on a node; it is created if
-    missing, and `bundle` (a tar archive) is unpacked into it first, once. `cpu_milli` (a share under contention; 0 is
-    the least) and `memory_bytes` (a limit; 0 for none) are per rank; so are the devices, which it has as `share` says,
-    with `device_memory_bytes` of each that others use too. A rank that is asked to stop gets `grace_s` before
-    it is killed.
+    `argv` is executed directly, never through a shell. `enter` are the words in it that bring a command into the gang's
+    software, such as an image: what is started beside a rank is started with them too. `secrets` are extra environment
+    variables that must not be written to disk or logs. `run_dir` is the working directory shared by all ranks on a
+    node; it is created if missing, and `bundle` (a tar archive) is unpacked into it first, once. `cpu_milli` (a share
+    under contention; 0 is the least) and `memory_bytes` (a limit; 0 for none) are per rank; so are the devices, which
+    it has as `share` says, with `device_memory_bytes` of each that others use too. A rank that is asked to stop gets
+    `grace_s` before it is killed.
     `sandbox` is how far its processes are kept apart from those of other tenants than `tenant`; an engine that cannot
     do that (its capabilities tell) is never given such a gang. Within a tenant, gangs of another `division` are kept
     apart in the same way.
@@ -119,6 +123,7 @@ class Gang:
     Then `directory` is where they start, if not in the run directory: it is entered with that user's rights and no
     others. In the sandbox `bubblewrap` that user's home is seen only where `home` says so.
     `mounts` are shown to it by the server's own components; no part of them comes from a tenant.
+    `image` is that of a registry, in which an engine whose cluster has containers runs its ranks.
     On a pool, each machine gets `ranks_per_node` of the ranks; 0: as the cluster likes. `affinity` says on which of its
     machines it may run; an engine whose cluster cannot be asked for that refuses the gang.
     Ranks that are not all ready within `launch_timeout_s` are rolled back; a queue of the cluster does not count.
@@ -150,6 +155,8 @@ class Gang:
     account: Account | None = None
     directory: Path | None = None
     home: HomeShown = HomeShown.NO
+    enter: tuple[str, ...] = ()
+    image: str = ""
 
     def directories(self) -> tuple[Path, ...]:
         """Those that are its job's own: the run directory, and where it has checkpoints."""
@@ -381,10 +388,13 @@ class Joinable(Protocol):
 @dataclass(frozen=True, slots=True)
 class Beside:
     """A process to be started beside a rank's own, with what that has: user, limits, namespaces, directory and
-    environment, to which `env` adds. `name` is of small letters, digits and hyphens, and new for the rank."""
+    environment, to which `env` adds. Its command line is `argv`, the gang's `enter`, and `command`: so `argv` runs on
+    the machine as it is, and what it starts is in the gang's software. `name` is of small letters, digits and hyphens,
+    and new for the rank."""
 
     name: str
     argv: tuple[str, ...]
+    command: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 

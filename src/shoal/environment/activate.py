@@ -1,4 +1,4 @@
-"""The command line that enters an environment and becomes the job's command. Pure.
+"""The words before a command that enter an environment and become the command. Pure.
 
 Of what is on the machine it is a fixed script for `/bin/sh`, with everything that a manifest says as its arguments: it
 runs with the job's rights, in the job's sandbox, and the process that the engine started stays the job's own.
@@ -60,18 +60,18 @@ exec "$@"
 _ENTER_IMAGE = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import inside; inside.run()"
 
 
-def in_venv(path: str, argv: Sequence[str], *, hint: str = "") -> tuple[str, ...]:
+def in_venv(path: str, *, hint: str = "") -> tuple[str, ...]:
     """Run in a virtual environment; `hint` ends the message where it cannot be entered."""
-    return (*_SHELL, _ENTER, "sh", path, hint, *argv)
+    return (*_SHELL, _ENTER, "sh", path, hint)
 
 
-def in_conda(name: str, roots: Sequence[str], argv: Sequence[str], *, hint: str = "") -> tuple[str, ...]:
+def in_conda(name: str, roots: Sequence[str], *, hint: str = "") -> tuple[str, ...]:
     """Run in the environment of this name below one of the installations `roots`, or in the one with this path."""
-    return (*_SHELL, _ENTER_CONDA, "sh", name, hint, *(roots or ("/",)), "--", *argv)
+    return (*_SHELL, _ENTER_CONDA, "sh", name, hint, *(roots or ("/",)), "--")
 
 
 def in_image(
-    place: Path, argv: Sequence[str], *, home: Path, mounts: Sequence[Mount] = (), paths: Sequence[str] = (),
+    place: Path, *, home: Path, mounts: Sequence[Mount] = (), paths: Sequence[str] = (),
     workdir: str | None = None, given: Sequence[str] = (), driver: Mapping[str, str],
 ) -> tuple[str, ...]:  # fmt: skip
     """Run in the image that was unpacked at this place. `mounts` are those of the gang, `paths` what the manifest wants
@@ -82,4 +82,4 @@ def in_image(
         "driver": dict(driver),
         "mounts": [(str(one.target), str(one.target), one.read_only) for one in mounts],
     }  # fmt: skip
-    return (str(Path(sys.executable).resolve()), "-I", "-S", "-c", _ENTER_IMAGE, marshal.dumps(told).hex(), *argv)
+    return (str(Path(sys.executable).resolve()), "-I", "-S", "-c", _ENTER_IMAGE, marshal.dumps(told).hex())

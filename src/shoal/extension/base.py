@@ -12,6 +12,7 @@ from shoal.admission import Additions, Blocker, Decision, Explanation, Prefers, 
 from shoal.base.loops import BackgroundLoop
 from shoal.contract.events import EventKinds
 from shoal.contract.gangs import Move
+from shoal.contract.manifest import JobManifest
 from shoal.contract.pages import Page
 from shoal.contract.records import Event
 from shoal.core import NO_AFFINITY, Affinity, Capability, Reason
@@ -94,6 +95,11 @@ class Extension:
     def probe(cls, home: Path) -> Sequence[Capability]:
         """What it can do on this machine, for `shoal doctor`, which needs no server."""
         return ()
+
+    def accept(self, manifest: JobManifest) -> None:
+        """Raise Invalid for a job with this extension's section that could not run here, whatever becomes free: where
+        the engine cannot do what the section asks for. Asked when a job is submitted or checked, after its section was
+        read: answer in microseconds. What it raises is what the submitter is told."""
 
     # --- life ---
 
@@ -224,9 +230,30 @@ class Extension:
         return moves
 
     def prepare(self, job: LiveJob, gang: Gang) -> Gang:
-        """Change a gang before it is launched: environment, secrets, limits, mounts. That of a job which is `delegated`
-        has its command, its places and the server's limits, and nothing else yet."""
+        """Change a gang before it is launched: command, environment, secrets, limits, mounts. That of a job which is
+        `delegated` has its command, its places and the server's limits, and nothing else yet. Extensions prepare one
+        after the other, in the order of names.
+
+        What only stands before the command is for `enter` and `attend`: there the order of names does not matter to
+        what the command sees."""
         return gang
+
+    def enter(self, job: LiveJob, gang: Gang) -> Sequence[str]:
+        """The words before a command that bring it into what this extension gives the job's own: a virtual environment,
+        an image's root file system. They stand right before the command, and before each one that is started beside
+        it later (`shoal exec`), which so sees the same.
+
+        Asked when all have prepared the gang, which is seen with its mounts and environment. The words of all stand in
+        the order of names, those of the first outermost. What they run has the job's rights, in its sandbox."""
+        return ()
+
+    def attend(self, job: LiveJob, gang: Gang) -> Sequence[str]:
+        """The words that start a process of the server's own machine which runs the job's command as its child and
+        stays with it, such as one that holds its terminal. They stand before the words of every `enter`, so that the
+        process is outside of the job's software, and the command inside. Not for what is started beside it.
+
+        Asked after `enter`; the words of all stand in the order of names, those of the first outermost."""
+        return ()
 
     def mount_roots(self) -> Sequence[Path]:
         """Folders, beside its own in the server's home (`HOME/NAME`), whose contents it may show to jobs by

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from shoal.session.frames import (
         ACK,
+        ASK,
         DETACH,
         END,
         ERRORS,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         OUTPUT,
         SIGNAL,
         SIZE,
+        STATE,
         TAKEN,
         WELCOME,
         WINDOW,
@@ -84,11 +86,14 @@ class Agent:
         self.outputs: dict[int, bytes] = {}
         self.pending = bytearray()
         self.no_more = False
+        self.typed = self.written = 0
         self.status: int | None = None
         self.wishes: list[int] = []
         self.began = self.active_at = self.seen_at = time.monotonic()
         self.ended_at = 0.0
         self.hung_up_at: float | None = None
+        self.unwanted = False
+        """It was asked to end before it began."""
         self.warned = ""
         self.stays = self.main
         self.umask = 0o077
@@ -133,7 +138,7 @@ class Agent:
         """Whether all that could be said has been said."""
         now = time.monotonic()
         if not self.pid:
-            return now - self.began > _FIRST_S or bool(self.wishes)
+            return self.unwanted or now - self.began > _FIRST_S or bool(self.wishes)
         if self.status is None:
             return False
         if any(client.acknowledged >= self.kept.end for client in self.clients.values()) and not self.main:
@@ -257,6 +262,7 @@ class Agent:
                 os.close(fd)
             return False
         self.active_at = time.monotonic()
+        self.written += len(data)
         self.kept.add(self.outputs[fd], data)
         if self.main:
             write_all(1, data)
@@ -298,6 +304,7 @@ class Agent:
             except OSError:
                 pass
         wanted = (signum, signal.SIGHUP) if signum == signal.SIGTERM and self.terminal else (signum,)
+        groups.discard(0)  # of a terminal that nobody has taken yet: it would mean this process's own group
         for group in groups:
             for one in wanted:
                 try:
@@ -340,7 +347,7 @@ class Agent:
             if now - self.hung_up_at > _HANG_UP_S:
                 self.pass_on(signal.SIGKILL)
             return
-        if self.clients:
+        if any(client.known for client in self.clients.values()):
             self.seen_at = now
         elif not self.stays and now - self.seen_at > number(self.options, "linger"):
             self.hang_up("its client has gone")
@@ -381,7 +388,8 @@ class Agent:
     def lose(self, client: Client) -> None:
         if self.clients.pop(client.fd, None) is not None:
             client.connection.close()
-            self.seen_at = time.monotonic()
+            if client.known:
+                self.seen_at = time.monotonic()
 
     def tell(self, text: str) -> None:
         """A remark for those who are there now."""
@@ -428,10 +436,13 @@ class Agent:
     def obey(self, client: Client, kind: bytes, payload: bytes) -> None:
         if kind == HELLO:
             self.greet(client, read_fields(payload))
+        elif kind == ASK and not client.known:
+            self.report(client, read_fields(payload))
         elif not client.known:
             raise ValueError("the first frame is no greeting")
         elif kind == INPUT:
             self.taken[client.name] = self.taken.get(client.name, 0) + len(payload)
+            self.typed += len(payload)
             if self.input >= 0 and not self.no_more:
                 self.pending += payload
                 self.active_at = time.monotonic()
@@ -456,6 +467,21 @@ class Agent:
         elif kind == DETACH:
             self.stays = True
             self.lose(client)
+
+    def report(self, client: Client, said: dict[str, str]) -> None:
+        """Tell the server, and do what it says: the job's devices work (`busy`), so it is not idle; it shall `end`."""
+        now = time.monotonic()
+        if "busy" in said:
+            self.active_at = now
+        client.going += frame(STATE, write_fields(
+            open=int(now - self.began), idle=int(now - self.active_at), written=self.written, typed=self.typed,
+            clients=sum(one.known for one in self.clients.values()), pty=int(self.terminal), begun=int(self.pid > 0),
+            over=int(self.status is not None),
+        ))  # fmt: skip
+        if "end" in said and self.pid:
+            self.hang_up(said["end"])
+        elif "end" in said:
+            self.unwanted = True
 
     def greet(self, client: Client, said: dict[str, str]) -> None:
         if client.known:

@@ -9,6 +9,7 @@ SESSION = Component(
         "attach": "shoal.session.commands.attach",
         "exec": "shoal.session.commands.exec",
         "forward": "shoal.session.commands.forward",
+        "sessions": "shoal.session.commands.sessions",
         "notebook": "shoal.session.commands.notebook",
         "ssh": "shoal.session.commands.ssh",
     },

@@ -11,6 +11,8 @@ import struct
 
 HELLO, INPUT, END, SIZE, ACK, SIGNAL, DETACH = b"H", b"I", b"E", b"S", b"A", b"K", b"D"
 WELCOME, OUTPUT, ERRORS, TAKEN, NOTE, EXIT = b"W", b"1", b"2", b"T", b"N", b"X"
+ASK, STATE = b"Q", b"Y"
+"""Of the server, which is no client: how it is with the session."""
 
 MOST = 64 << 10
 """Bytes of one frame."""

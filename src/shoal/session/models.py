@@ -42,6 +42,32 @@ def parse_exec(text: bytes, *, source: str) -> ExecRequest:
     return asked
 
 
+class OpenSession(View):
+    """A session that is open. What only its agent knows is null where that does not answer."""
+
+    id: str
+    job_id: str
+    job: str = Field(description="the job's name")
+    tenant: str
+    rank: int
+    who: str = Field(description="who started it; of a job's own terminal, who attached to it last")
+    since: float
+    kind: str = Field(description="`command`, `ssh`, or `job`: the job's own terminal")
+    program: str = Field(description="its program, without its words")
+    clients: int | None = Field(description="connections that are attached now")
+    idle_s: float | None = Field(
+        description="since something was typed or written in it, or the job's devices worked, as far as that is known"
+    )
+    sent_bytes: int | None = Field(description="that it wrote")
+    received_bytes: int | None = Field(description="that were typed into it")
+
+
+class OpenSessions(View):
+    """The oldest first."""
+
+    sessions: tuple[OpenSession, ...]
+
+
 class SessionView(View):
     """A session that was made; `id` names it among those of its job's rank."""
 

@@ -1,8 +1,9 @@
 """Becomes an OpenSSH server for one connection, which comes over standard input and output.
 
-`sshd.py PUBLIC-KEY`, run in a job beside its own process, with its rights and by an isolated interpreter. The holder of
-the key is let in as the job's own user, called `shoal`; others are not. The host's key stays with the job, in
-`SHOAL_RUN`, so that clients know it again. Sessions have the job's environment and directory.
+`sshd.py PUBLIC-KEY [ENTER...]`, run in a job beside its own process, with its rights and by an isolated interpreter.
+The holder of the key is let in as the job's own user, called `shoal`; others are not. Its shells are started by the
+words `ENTER`, which bring them into the job's software: the server itself is the machine's. The host's key stays with
+the job, in `SHOAL_RUN`, so that clients know it again. Sessions have the job's environment and directory.
 """
 
 # ruff: noqa: SIM105, PTH103, PTH108, PTH113, PTH118, PTH123, S606 - light, as an interpreter without packages is
@@ -28,6 +29,7 @@ _SFTP = "internal-sftp"
 _PLAIN = re.compile(r'[^"\\\n\r\0%]*')
 _NOT_PASSED = frozenset({"LD_PRELOAD", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "SSH_CONNECTION", "SSH_CLIENT", "_"})
 _SHELLS = ("/bin/bash", "/bin/sh")
+_BEST_SHELL = '[ ! -x /bin/bash ] || exec /bin/bash "$@"; exec /bin/sh "$@"'
 
 
 class Missing(Exception):
@@ -64,13 +66,19 @@ def configuration(folder: str, key: str, environment: dict[str, str], directory:
     return "\n".join([*lines, ""])
 
 
-def users(uid: int, gid: int, home: str, known: str) -> str:
+def entering_shell(enter: list[str]) -> str:
+    """A program that is a shell behind these words. None of the machine's profiles is read: they set another PATH."""
+    words = " ".join("'" + one.replace("'", "'\\''") + "'" for one in [*enter, "/bin/sh", "-c", _BEST_SHELL, "sh"])
+    return f'#!/bin/sh\nexec {words} "$@"\n'
+
+
+def users(uid: int, gid: int, home: str, known: str, shell: str = "") -> str:
     """A list of users in which this process's is called `shoal`; the others of the machine keep their names."""
-    shell = next((one for one in _SHELLS if os.path.isfile(one)), "/bin/sh")
+    shell = shell or next((one for one in _SHELLS if os.path.isfile(one)), "/bin/sh")
     return f"{USER}:x:{uid}:{gid}:{USER}:{home}:{shell}\n{known}"
 
 
-def prepare(key: str) -> tuple[str, list[str], dict[str, str]]:
+def prepare(key: str, enter: list[str]) -> tuple[str, list[str], dict[str, str]]:
     """Write what the server reads, into a folder of the job's own; its command line and environment. Raises OSError."""
     server = find(SERVERS, "OpenSSH's server (Debian: openssh-server)")
     wrapper = find(LIBRARIES, "nss_wrapper (Debian: libnss-wrapper)")
@@ -88,7 +96,10 @@ def prepare(key: str) -> tuple[str, list[str], dict[str, str]]:
     own = f"{folder}/{os.getpid()}"  # of this connection: another may come at the same time, with another key
     _write(f"{own}.key", f"restrict,pty,port-forwarding {key}\n")
     _write(f"{own}.config", configuration(folder, f"{own}.key", dict(os.environ), directory))
-    _write(f"{folder}/passwd", users(os.getuid(), os.getgid(), directory, known))
+    shell = f"{folder}/shell" if enter else ""
+    if shell:
+        _write(shell, entering_shell(enter), 0o700)
+    _write(f"{folder}/passwd", users(os.getuid(), os.getgid(), directory, known, shell))
     _write(f"{folder}/group", f"{USER}:x:{os.getgid()}:\n{groups}")
     if os.getuid() == 0:
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
@@ -118,16 +129,17 @@ def _make_host_key(path: str, environment: dict[str, str]) -> None:
     os.unlink(f"{draft}.pub")
 
 
-def _write(path: str, text: str) -> None:
+def _write(path: str, text: str, mode: int = 0o600) -> None:
     draft = f"{path}.{os.getpid()}"
     with open(draft, "w") as file:
         file.write(text)
+    os.chmod(draft, mode)  # noqa: PTH101
     os.replace(draft, path)  # noqa: PTH105
 
 
 def main() -> NoReturn:
     try:
-        server, line, environment = prepare(sys.argv[1])
+        server, line, environment = prepare(sys.argv[1], sys.argv[2:])
     except (Missing, OSError) as problem:
         print(f"shoal: {problem}", file=sys.stderr)
         sys.exit(126)

@@ -9,6 +9,7 @@ tables of their own (`Tables`), which they write in the same transactions as eve
 from shoal.store.backup import check_database, copy_database
 from shoal.store.database import Database
 from shoal.store.lease import control_lock
+from shoal.store.migrate import Standing, standings
 from shoal.store.position import (
     WAYS_OUT,
     Position,
@@ -25,7 +26,7 @@ from shoal.store.tables import Key, Tables, index_where, new_metadata
 from shoal.store.writer_threads import WriterThreads
 
 __all__ = [
-    "WAYS_OUT", "Database", "Key", "Position", "Store", "Tables", "WriterThreads", "check_database", "control_lock",
-    "copy_database", "database_files", "find_loss", "index_where", "last_sequence", "new_metadata", "open_store",
-    "position_file", "read_position", "read_tokens", "sqlite_path",
+    "WAYS_OUT", "Database", "Key", "Position", "Standing", "Store", "Tables", "WriterThreads", "check_database",
+    "control_lock", "copy_database", "database_files", "find_loss", "index_where", "last_sequence", "new_metadata",
+    "open_store", "position_file", "read_position", "read_tokens", "sqlite_path", "standings",
 ]  # fmt: skip

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError
@@ -13,12 +15,56 @@ from shoal.store.database import Database
 from shoal.store.schema import HEAD, NO_HOLDER, control_lease, metadata
 from shoal.store.tables import Tables, state_conditions
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
 MIGRATIONS = Path(__file__).parent / "migrations"
 # Any constant: PostgreSQL's advisory locks are numbers, apart for each database.
 _MIGRATION_LOCK = 0x53686F616C00
 
 OWN = Tables("", metadata, HEAD, MIGRATIONS / "versions")
 """The store's tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a set of tables stands in a database: `revision` None: it is not there yet. `steps` are the revisions that
+    opening the database would run, in order; None: the revision is not known here, and it would be refused."""
+
+    name: str
+    revision: str | None
+    head: str
+    steps: tuple[str, ...] | None = ()
+
+    @property
+    def changes(self) -> bool:
+        """Whether opening it changes tables that are there."""
+        return self.revision is not None and bool(self.steps)
+
+
+def standings(database: Database, more: Sequence[Tables] = ()) -> list[Standing]:
+    """How the store's tables and `more` stand in a database, which is only read. Raises Unavailable."""
+    try:
+        with database.reading() as connection:
+            return [_standing(connection, tables) for tables in (OWN, *more)]
+    except DBAPIError as error:
+        raise database.failure(error) from error
+
+
+def _standing(connection: Connection, tables: Tables) -> Standing:
+    revision = _revision(connection, tables)
+    if revision is None or revision == tables.head:
+        return Standing(tables.name, revision, tables.head)
+    from alembic.util import CommandError
+
+    scripts = _scripts(tables)
+    try:
+        scripts.get_revision(revision or "base")
+    except CommandError:
+        return Standing(tables.name, revision, tables.head, None)
+    between = list(scripts.iterate_revisions("head", revision or "base"))
+    return Standing(tables.name, revision, tables.head, tuple(one.revision for one in reversed(between)))
 
 
 def migrate(database: Database, more: Sequence[Tables] = ()) -> None:
@@ -80,18 +126,28 @@ def _create(connection: Connection, tables: Tables) -> None:
     connection.execute(text(f"INSERT INTO {version} VALUES (:head)"), {"head": tables.head})  # noqa: S608
 
 
-def _upgrade(connection: Connection, tables: Tables, revision: str, where: str) -> None:
-    # Imported here: it takes longer than the rest of opening, and a current database needs none of it.
-    from alembic import command
+def _config(tables: Tables) -> Config:
     from alembic.config import Config
-    from alembic.script import ScriptDirectory
-    from alembic.util import CommandError
 
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     config.set_main_option("path_separator", "os")
     config.set_main_option("version_locations", str(tables.versions or ""))
-    scripts = ScriptDirectory.from_config(config)
+    return config
+
+
+def _scripts(tables: Tables) -> ScriptDirectory:
+    from alembic.script import ScriptDirectory
+
+    return ScriptDirectory.from_config(_config(tables))
+
+
+def _upgrade(connection: Connection, tables: Tables, revision: str, where: str) -> None:
+    # Imported here: it takes longer than the rest of opening, and a current database needs none of it.
+    from alembic import command
+    from alembic.util import CommandError
+
+    config, scripts = _config(tables), _scripts(tables)
     try:
         scripts.get_revision(revision or "base")
     except CommandError as error:

@@ -100,6 +100,11 @@ class Store(Reads):
         """Whether the database is a file, and so on this machine's disk."""
         return self._database.path is not None
 
+    @property
+    def url(self) -> str:
+        """Of the database, without its password."""
+        return str(self._database)
+
     def acquire(self, holder: str, *, wait_s: float = 0) -> int:
         """Take the control lease, waiting at most so long for another holder to end. Returns the new epoch.
 

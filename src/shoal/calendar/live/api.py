@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from itertools import islice
 from typing import Annotated
 
@@ -16,7 +17,9 @@ from shoal.calendar.models import CronDetail, CronEntry, CronList, CronRequest, 
 from shoal.calendar.schedule import Schedule
 from shoal.contract.calls import fresh_key
 from shoal.contract.manifest import parse_manifest
+from shoal.contract.principal import Principal, User
 from shoal.contract.view import View
+from shoal.core import Forbidden
 from shoal.extension.describe import fails, shows
 from shoal.extension.web import TenantQuery, Who, answer, extension_of, filter_of, owner, read_key, tenant_of
 
@@ -54,6 +57,24 @@ def shown(found: View, status: int = 200) -> Response:
     return answer(found.model_dump(mode="json"), status)
 
 
+def require_own(who: Principal, record: CronRecord) -> None:
+    """Raises Forbidden where another user of the tenant made it, as whom its jobs run, and the caller has only his
+    own."""
+    maker = User.of(record.created_by)
+    if not who.may_open(maker):
+        raise Forbidden(
+            f"cron job {record.name} is of the user {maker.name if maker else ''}", where=record.name,
+            hint="ask that user; who leads the tenant may do this too",
+        )  # fmt: skip
+
+
+def _own(plan: Planning, who: Principal, name: str, tenant: str | None) -> CronRecord:
+    """The cron job of this name, for its owner. Raises NotFound and Forbidden."""
+    record = plan.crons.find(name, tenant_of(who, tenant))
+    require_own(who, record)
+    return record
+
+
 def router_of() -> APIRouter:
     router = APIRouter(prefix="/v1/crons", tags=["calendar"])
 
@@ -71,7 +92,7 @@ def router_of() -> APIRouter:
         record, created = await plan.crons.add(
             asked.name, manifest, Schedule(asked.at, asked.zone or plan.zone),
             tenant=owner(manifest.tenant, who, tenant), actor=who.actor, overlap=asked.overlap, missed=asked.missed,
-            again=asked.replace,
+            again=asked.replace, require=partial(require_own, who),
         )  # fmt: skip
         return shown(cron_view(plan.crons, record), 201 if created else 200)
 
@@ -85,14 +106,14 @@ def router_of() -> APIRouter:
         responses={**shows(CronDetail), **fails(403, 404, 422, 503)},
     )  # fmt: skip
     async def one(plan: Plan, who: Who, name: CronName, tenant: TenantQuery = None) -> Response:
-        return shown(cron_detail(plan.crons, plan.crons.find(name, tenant_of(who, tenant))))
+        return shown(cron_detail(plan.crons, _own(plan, who, name, tenant)))
 
     @router.post(
         "/{name}/suspend", summary="Suspend a cron job", response_class=Response,
         responses={**shows(CronView), **fails(403, 404, 409, 422, 503)},
     )  # fmt: skip
     async def suspend(plan: Plan, who: Who, name: CronName, tenant: TenantQuery = None) -> Response:
-        record = plan.crons.find(name, tenant_of(who, tenant))
+        record = _own(plan, who, name, tenant)
         return shown(cron_view(plan.crons, await plan.crons.set_suspended(record, True, actor=who.actor)))
 
     @router.post(
@@ -100,7 +121,7 @@ def router_of() -> APIRouter:
         responses={**shows(CronView), **fails(403, 404, 409, 422, 503)},
     )  # fmt: skip
     async def resume(plan: Plan, who: Who, name: CronName, tenant: TenantQuery = None) -> Response:
-        record = plan.crons.find(name, tenant_of(who, tenant))
+        record = _own(plan, who, name, tenant)
         return shown(cron_view(plan.crons, await plan.crons.set_suspended(record, False, actor=who.actor)))
 
     @router.post(
@@ -113,7 +134,7 @@ def router_of() -> APIRouter:
     )  # fmt: skip
     async def run(request: Request, plan: Plan, who: Who, name: CronName, tenant: TenantQuery = None) -> Response:
         """With an `Idempotency-Key`, the same key twice is one job."""
-        record = plan.crons.find(name, tenant_of(who, tenant))
+        record = _own(plan, who, name, tenant)
         job, created = await plan.crons.run_now(record, read_key(request) or fresh_key(), actor=who.actor)
         return shown(FiredView(job=job, created=created), 201 if created else 200)
 
@@ -122,7 +143,7 @@ def router_of() -> APIRouter:
         responses={204: {"description": "removed; its jobs stay as they are"}, **fails(403, 404, 422, 503)},
     )  # fmt: skip
     async def remove(plan: Plan, who: Who, name: CronName, tenant: TenantQuery = None) -> Response:
-        await plan.crons.remove(plan.crons.find(name, tenant_of(who, tenant)), actor=who.actor)
+        await plan.crons.remove(_own(plan, who, name, tenant), actor=who.actor)
         return Response(status_code=204)
 
     return router

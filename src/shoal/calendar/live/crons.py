@@ -7,7 +7,7 @@ are stored together or not at all. So a server that dies at any point neither lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -93,9 +93,10 @@ class Crons:
 
     async def add(
         self, name: str, manifest: JobManifest, schedule: Schedule, *, tenant: str, actor: str,
-        overlap: Overlap, missed: Missed, again: bool,
+        overlap: Overlap, missed: Missed, again: bool, require: Callable[[CronRecord], None] = lambda _: None,
     ) -> tuple[CronRecord, bool]:  # fmt: skip
-        """Make one; with `again` change the one of this name. Raises Invalid, Conflict, and as a submission would."""
+        """Make one; with `again` change the one of this name, if `require` lets it pass. Raises Invalid, Conflict, and
+        as a submission would."""
         now = self._server.clock.now()
         schedule.check(now)
         await self._server.check(manifest, tenant=tenant)
@@ -109,6 +110,7 @@ class Crons:
         if old is not None and not again:
             raise Conflict(f"there is a cron job {name} already", where="name", hint="--replace changes it")
         if old is not None:
+            require(old)
             changed = replace(
                 old, expression=fresh.expression, zone=fresh.zone, overlap=overlap, missed=missed,
                 manifest=fresh.manifest, position=now, trouble="", created_by=actor,

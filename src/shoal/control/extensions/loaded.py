@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -275,7 +275,9 @@ class Extensions:
             if added := [mount for mount in prepared.mounts if mount not in gang.mounts]:
                 check_sources(added, [self._home / one.name, *one.mount_roots()], one.name)
             gang = prepared
-        return gang
+        enter = tuple(word for one in self._on for word in one.enter(job, gang))
+        attend = tuple(word for one in self._on for word in one.attend(job, gang))
+        return replace(gang, argv=(*attend, *enter, *gang.argv), enter=(*enter, *gang.enter))
 
     def delegated(self, job: Live) -> bool:
         return job.job.owner_id is not None and any(one.delegated(job) for one in self._on)
@@ -329,8 +331,9 @@ class Extensions:
         return found
 
     def check_sections(self, manifest: JobManifest) -> None:
-        """Raises Invalid for a section of a manifest that no extension here takes, or that is wrong."""
-        kinds = {one.name: type(one) for one in self._on}
+        """Raises Invalid for a section of a manifest that no extension here takes or accepts, or that is wrong."""
+        on = {one.name: one for one in self._on}
+        kinds = {name: type(one) for name, one in on.items()}
         for name, values in manifest.extensions.items():
             kind = kinds.get(name)
             if kind is None or kind.manifest is None:
@@ -342,3 +345,4 @@ class Extensions:
                 wrong = problems(error)[0]
                 where = f"extensions.{name}.{wrong.where}" if wrong.where else f"extensions.{name}"
                 raise Invalid(wrong.what, where=where) from None
+            on[name].accept(manifest)

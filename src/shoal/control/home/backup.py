@@ -93,6 +93,13 @@ def make_backup(home: Home, url: str, target: Path, *, force: bool) -> Backup:
     return about
 
 
+def read_backup(source: Path) -> Backup:
+    """What a backup says of itself, once all of it was read and found to be what was written: each file by its digest,
+    the database by its own check. Raises Invalid, and NotFound."""
+    with tempfile.TemporaryDirectory(dir=source.absolute().parent, prefix=".check-") as folder:
+        return _unpack(source, Path(folder))
+
+
 def restore_backup(home_path: Path, url: str, source: Path, *, force: bool) -> tuple[Backup, Path | None]:
     """Put a backup's database and keys into a home. Returns what it was, and where what they replace was moved.
 

@@ -12,9 +12,9 @@ import structlog
 
 from shoal.base.loops import BackgroundLoop, Defects, RunningLoop
 from shoal.contract import pages
-from shoal.core import CPU_SLOT, Capability, Node, NodeOffers, Sensors, Share, ShoalError
+from shoal.core import CPU_SLOT, Capability, DeviceUse, Node, NodeOffers, Sensors, Share, ShoalError
 from shoal.device import seats
-from shoal.device.live.sensed import Clocks, Look, seen, sensed
+from shoal.device.live.sensed import Clocks, Look, launched, seen, sensed
 from shoal.device.live.settings import DeviceSettings
 from shoal.engine import Gang, RankSpec
 from shoal.extension import Extension, LiveJob, Section, Server
@@ -70,17 +70,24 @@ class Devices(Extension):
     # --- sense ---
 
     def answers(self) -> Mapping[type, object]:
-        return {Sensors: self, NodeOffers: self}
+        return {Sensors: self, NodeOffers: self, DeviceUse: self}
 
     def sensed(self, job_id: str) -> Mapping[str, float]:
+        return sensed(*self._looks, self._watched(job_id))
+
+    def uses_device(self, job_id: str) -> bool | None:
+        return launched(*self._looks, self._watched(job_id))
+
+    def _watched(self, job_id: str) -> list[tuple[str, str]]:
+        """The job's ranks and their devices, which are looked at from now on."""
         job = self._server.job(job_id)
         if job is None or job.attempt is None:
-            return {}
+            return []
         ranks = [
             (seats.rank_name(job.job.id, one.rank), device) for one in job.attempt.placement for device in one.devices
         ]
         self._wanted.update(device for _, device in ranks)
-        return sensed(*self._looks, ranks)
+        return ranks
 
     async def _sense(self) -> None:
         """Look at the devices whose sensors were asked for since the last time."""

@@ -52,6 +52,14 @@ def sensed(before: Look, now: Look, ranks: Iterable[tuple[str, str]]) -> dict[st
     return {name: (min if name == "clock_mhz" else max)(values) for name, values in found.items() if values}
 
 
+def launched(before: Look, now: Look, ranks: Iterable[tuple[str, str]]) -> bool | None:
+    """Whether a rank of a job, of these names on these devices, launched anything between the looks. Pure. None where
+    none was seen both times."""
+    pairs = [(before.seen.get(device, {}).get(name), now.seen.get(device, {}).get(name)) for name, device in ranks]
+    known = [new.launches != old.launches for old, new in pairs if old is not None and new is not None]
+    return any(known) if known else None
+
+
 class Clocks:
     """The MHz at which devices compute, by NVML."""
 

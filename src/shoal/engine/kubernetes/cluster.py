@@ -20,7 +20,7 @@ from shoal.engine.kubernetes.jobs import GONE, MARK, KubernetesJob, owner_of, re
 from shoal.engine.kubernetes.nodes import Machines, read_nodes
 from shoal.engine.kubernetes.settings import KubernetesSettings
 from shoal.engine.pool import Pace
-from shoal.engine.protocol import Gang, Inventory, LaunchFailed, Refused
+from shoal.engine.protocol import IMAGES_CAPABILITY, Gang, Inventory, LaunchFailed, Refused
 
 POOL = "kubernetes"
 _REMEMBERED = 1000
@@ -97,6 +97,8 @@ class Cluster(BatchCluster):
                        "all", "these nodes take no pods" if closed else ""),
             Capability("gang-scheduling", not alone, gangs, "pods of a gang are placed one by one: two gangs may each "
                        "hold a part of the cluster until one gives up" if alone else ""),
+            Capability(IMAGES_CAPABILITY, True, f"pods run in the image that a job names, with a shell and a Python at "
+                       f"{self._settings.python}; others in {self._settings.image}"),
         )  # fmt: skip
 
     def own_address(self) -> str:

@@ -131,7 +131,7 @@ def _pod(
         "containers": [
             {
                 "name": "rank",
-                "image": settings.image,
+                "image": gang.image or settings.image,
                 "command": ["/bin/sh", "-c", command],
                 "env": env,
                 "resources": resources,

@@ -58,7 +58,8 @@ def _forget(path: str) -> None:
 def _become(supervisor: Any, request: dict[str, Any], failed: int) -> NoReturn:
     """In the forked child: what the rank's own process did, with another command, in the namespaces of that one."""
     spec = dict(supervisor.spec)
-    spec["argv"] = request["argv"]
+    at = request.get("enter_at", 0)
+    spec["argv"] = [*request["argv"][:at], *spec.get("enter", ()), *request["argv"][at:]]
     spec["env"] = {**spec["env"], **request["env"]}
     if spec["sandbox"]:
         joined = [int(supervisor.facts["pid"]), int(supervisor.facts["start"])]

@@ -43,7 +43,8 @@ class Entering:
         gang, _, supervisor, _ = self._running(name, rank)
         folder = gang.dir.path / f"beside-{rank}"
         folder.mkdir(mode=0o700, exist_ok=True)
-        request = marshal.dumps({"argv": list(process.argv), "env": dict(process.env)})
+        words = [*process.argv, *process.command]
+        request = marshal.dumps({"argv": words, "enter_at": len(process.argv), "env": dict(process.env)})
         write_whole(folder / process.name, request, durable=False)
         if not send(supervisor, signal.SIGUSR1):
             raise _over(name, rank)

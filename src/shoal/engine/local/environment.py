@@ -107,6 +107,7 @@ def supervisor_spec(
         "rank_dir": str(rank_dir),
         "run_dir": str(gang.run_dir.absolute()),
         "argv": list(gang.argv),
+        "enter": list(gang.enter),
         "env": env,
         "alone": len(gang.ranks) == 1,
         "grace_s": float(gang.grace_s),

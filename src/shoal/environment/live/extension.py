@@ -17,10 +17,11 @@ from shoal.base import trees
 from shoal.base.loops import BackgroundLoop, RunningLoop
 from shoal.contract.events import EventKinds
 from shoal.contract.gangs import RUN, parse_gang_name
+from shoal.contract.manifest import JobManifest
 from shoal.contract.pages import Column, Figure, Page, Table, Unit, Value
 from shoal.contract.records import NewEvent
-from shoal.core import Capability, Conflict, Fault, Sandbox
-from shoal.engine import MOUNTS_CAPABILITY, Gang, LaunchFailed, Mount
+from shoal.core import Capability, Conflict, Fault, Invalid, Sandbox
+from shoal.engine import IMAGES_CAPABILITY, MOUNTS_CAPABILITY, Gang, LaunchFailed, Mount
 from shoal.environment.activate import in_conda, in_image, in_venv
 from shoal.environment.driver import driver_files
 from shoal.environment.keeping import to_remove
@@ -70,6 +71,37 @@ class Environments(Extension, Keeping):
         lost = "jobs that name a virtual environment, a lock file or an image are refused"
         return (Capability("environment", False, "environment.enabled is false", lost),)
 
+    def accept(self, manifest: JobManifest) -> None:
+        """What is made lies on this machine. An engine whose cluster has containers takes a registry's image itself."""
+        asked = EnvironmentJob.model_validate(manifest.extensions[self.name])
+        if not asked.kind.made or self._can(MOUNTS_CAPABILITY):
+            return
+        engine, where = self._server.engine.name, f"extensions.environment.{asked.kind}"
+        if not self._native(asked):
+            also = " but that of a registry" if asked.image is not None and self._can(IMAGES_CAPABILITY) else ""
+            what = "images" if asked.image is not None else "environments of lock files"
+            raise Invalid(
+                f"the engine {engine} has no {what}{also}", where=where,
+                hint="`venv` and `conda` name what its machines have; `shoal status` shows what it can do",
+            )  # fmt: skip
+        if asked.mounts or asked.workdir is not None:
+            raise Invalid(
+                f"the engine {engine} takes the image alone", where="extensions.environment",
+                hint="leave out `mounts` and `workdir`: pods see the server's volume, and start in the run directory",
+            )  # fmt: skip
+
+    def _can(self, capability: str) -> bool:
+        return any(one.name == capability and one.available for one in self._server.engine.capabilities())
+
+    def _native(self, asked: EnvironmentJob) -> bool:
+        """Whether the engine itself runs what is asked for."""
+        return (
+            asked.image is not None
+            and not read_image(asked.image).local
+            and self._can(IMAGES_CAPABILITY)
+            and not self._can(MOUNTS_CAPABILITY)
+        )
+
     # --- life ---
 
     async def open(self) -> None:
@@ -97,9 +129,9 @@ class Environments(Extension, Keeping):
 
     async def stage(self, job: LiveJob, show: Show) -> None:
         asked = asked_by(job)
-        if asked is None or not asked.kind.made:
+        if asked is None or not asked.kind.made or self._native(asked):
             return
-        if not self._shows_mounts():
+        if not self._can(MOUNTS_CAPABILITY):
             raise LaunchFailed(
                 f"the engine {self._server.engine.name} makes no environments", fault=Fault.USER,
                 where=f"environment.{asked.kind}", hint="name one that its machines have, by venv or conda",
@@ -154,9 +186,6 @@ class Environments(Extension, Keeping):
             await self.repository.keep(made)
         return pin
 
-    def _shows_mounts(self) -> bool:
-        return any(one.name == MOUNTS_CAPABILITY and one.available for one in self._server.engine.capabilities())
-
     def _pin(self, job: LiveJob, pin: Pin) -> None:
         """Written down beside the launch, which need not wait for a disk. What a server that dies before it is written
         cannot say, the next attempt finds out."""
@@ -175,31 +204,44 @@ class Environments(Extension, Keeping):
         named = parse_gang_name(gang.name)
         if asked is None or named is None or named.phase != RUN:
             return gang
+        if asked.image is not None and self._native(asked):
+            return replace(gang, image=asked.image)
+        return replace(gang, mounts=(*gang.mounts, *self._own_mounts(job, gang, asked)))
+
+    def _own_mounts(self, job: LiveJob, gang: Gang, asked: EnvironmentJob) -> tuple[Mount, ...]:
         sandbox = self._server.sandbox(job.job.tenant)
-        if asked.kind.made:
-            return self._in_made(job, asked, gang, sandbox)
-        hidden = sandbox is Sandbox.BUBBLEWRAP
+        shown = self._shown_mounts(sandbox) if asked.uv is None else ()
+        if not asked.kind.made or sandbox is Sandbox.NONE:
+            return shown
+        folder = self._place(job, gang).folder
+        return (Mount(folder, folder), *shown)
+
+    def enter(self, job: LiveJob, gang: Gang) -> Sequence[str]:
+        asked = asked_by(job)
+        named = parse_gang_name(gang.name)
+        if asked is None or named is None or named.phase != RUN or gang.image:
+            return ()
+        hidden = self._server.sandbox(job.job.tenant) is Sandbox.BUBBLEWRAP
         hint = ". The sandbox bubblewrap shows what the setting environment.shown names" if hidden else ""
         if asked.venv is not None:
-            argv = in_venv(asked.venv, gang.argv, hint=hint)
-        else:
-            assert asked.conda is not None
-            argv = in_conda(asked.conda, self._settings.conda, gang.argv, hint=hint)
-        return replace(gang, argv=argv, mounts=(*gang.mounts, *self._shown_mounts(sandbox)))
+            return in_venv(asked.venv, hint=hint)
+        if asked.conda is not None:
+            return in_conda(asked.conda, self._settings.conda, hint=hint)
+        place = self._place(job, gang)
+        if asked.image is None:
+            return in_venv(str(place.path / "venv"))
+        own = self._own_mounts(job, gang, asked)
+        others = [one for one in gang.mounts if one not in own]
+        return in_image(
+            place.path, home=self._server.home.resolve(), mounts=others, paths=asked.mounts, workdir=asked.workdir,
+            given=(*job.manifest.env, *job.manifest.secrets), driver=self._driver,
+        )  # fmt: skip
 
-    def _in_made(self, job: LiveJob, asked: EnvironmentJob, gang: Gang, sandbox: Sandbox) -> Gang:
+    def _place(self, job: LiveJob, gang: Gang) -> Place:
         pin = self.repository.pins.get(job.job.id)
         if pin is None:
             raise LaunchFailed("its environment was not made", fault=Fault.PLATFORM, where=gang.name)
-        place = Place(self._home / pin.folder, pin.kind, pin.key)
-        shown = (Mount(place.folder, place.folder),) if sandbox is not Sandbox.NONE else ()
-        if asked.image is None:
-            return replace(gang, argv=in_venv(str(place.path / "venv"), gang.argv), mounts=(*gang.mounts, *shown))
-        argv = in_image(
-            place.path, gang.argv, home=self._server.home.resolve(), mounts=gang.mounts, paths=asked.mounts,
-            workdir=asked.workdir, given=(*job.manifest.env, *job.manifest.secrets), driver=self._driver,
-        )  # fmt: skip
-        return replace(gang, argv=argv, mounts=(*gang.mounts, *shown, *self._shown_mounts(sandbox)))
+        return Place(self._home / pin.folder, pin.kind, pin.key)
 
     def _shown_mounts(self, sandbox: Sandbox) -> tuple[Mount, ...]:
         return tuple(Mount(one, one) for one in self._shown()) if sandbox is Sandbox.BUBBLEWRAP else ()
@@ -252,6 +294,10 @@ class Environments(Extension, Keeping):
 
     def capabilities(self) -> Sequence[Capability]:
         total = sum(one.bytes for one in self.repository.made.values())
+        if not self._can(MOUNTS_CAPABILITY):
+            which = "images of registries, and " if self._can(IMAGES_CAPABILITY) else ""
+            detail = f"on the engine {self._server.engine.name}: {which}virtual and conda environments of its machines"
+            return (Capability("environment", True, detail, "lock files and other images are refused"),)
         return (Capability("environment", True, f"{len(self.repository.made)} made, {total / 2**20:.0f} MiB"),)
 
     def page(self, tenant: str | None) -> Page | None:

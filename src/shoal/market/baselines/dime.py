@@ -3,7 +3,7 @@ its notebook computes them.
 
 A price is valid on the day (UTC) of its change, and of several on one day the newest is found first. A job is worth a
 number of days of one V100. Instances are charged by accelerator, as if other jobs filled the rest, and moves are free.
-Two defects are kept unless `Defects` says otherwise. """
+Two defects are kept unless `Defects` says otherwise."""
 
 from __future__ import annotations
 

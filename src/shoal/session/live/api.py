@@ -8,14 +8,26 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from shoal.base.http.tunnel import Tunnel
+from shoal.contract.records import JobRecord
+from shoal.core import Forbidden
 from shoal.extension.describe import fails, shows
-from shoal.extension.web import Who, answer, extension_of, parse_body, read_body, require_own
+from shoal.extension.web import (
+    TenantQuery,
+    Who,
+    answer,
+    extension_of,
+    filter_of,
+    parse_body,
+    read_body,
+    require_own,
+)
 from shoal.session.live.needs import Entrance
-from shoal.session.models import ExecRequest, SessionView, parse_exec
+from shoal.session.models import ExecRequest, OpenSessions, SessionView, parse_exec
 
 SESSION, FORWARD = b"shoal-session", b"shoal-forward"
 """The protocols that a client upgrades to: frames of an agent, and the bytes of a TCP connection."""
 _MOST_BODY = 1 << 20
+_JOB = "/v1/jobs/{job_id}"
 
 
 async def get_entrance(request: Request) -> Entrance:
@@ -50,10 +62,42 @@ class Upgraded(Response):
 
 
 def router_of() -> APIRouter:
-    router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["sessions"])
+    router = APIRouter(tags=["sessions"])
+
+    @router.get(
+        "/v1/sessions", summary="List the sessions that are open", response_class=Response,
+        responses={**shows(OpenSessions), **fails(404, 422, 503)},
+    )  # fmt: skip
+    async def opened(
+        request: Request, entrance: FromEntrance, who: Who, tenant: TenantQuery = None,
+        job: Annotated[str | None, Query(description="of this job only: its id", max_length=64)] = None,
+    ) -> Response:  # fmt: skip
+        """Of the jobs that the caller may enter; an admin may enter all."""
+
+        async def may(record: JobRecord) -> bool:
+            try:
+                await require_own(request, who, record)
+            except Forbidden:
+                return False
+            return True
+
+        found = await entrance.opened(filter_of(who, tenant), job, may)
+        return answer(OpenSessions(sessions=tuple(found)).model_dump(mode="json"))
+
+    @router.delete(
+        _JOB + "/sessions/{session}", summary="End a session", status_code=204, response_class=Response,
+        responses={204: {"description": "it was asked to end"}, **fails(403, 404, 409, 422, 503)},
+    )  # fmt: skip
+    async def end(
+        request: Request, entrance: FromEntrance, who: Who, job_id: JobId, session: SessionId, rank: Rank = 0
+    ) -> Response:
+        """What runs in it gets SIGHUP, and SIGKILL ten seconds later."""
+        await require_own(request, who, entrance.job(who, job_id))
+        await entrance.end(who, job_id, session, rank)
+        return Response(status_code=204)
 
     @router.post(
-        "/sessions", summary="Run a command beside a rank of a running job", response_class=Response,
+        _JOB + "/sessions", summary="Run a command beside a rank of a running job", response_class=Response,
         responses={**shows(SessionView), **fails(403, 404, 409, 422, 503)},
         openapi_extra={"requestBody": {"required": True, "content": {"application/json": {
             "schema": ExecRequest.model_json_schema()}}}},
@@ -67,7 +111,7 @@ def router_of() -> APIRouter:
         return answer(SessionView(id=session, job_id=job_id, rank=asked.rank).model_dump(mode="json"))
 
     @router.post(
-        "/sessions/{session}/attach", summary="Attach to a session", response_class=Response,
+        _JOB + "/sessions/{session}/attach", summary="Attach to a session", response_class=Response,
         responses={**_UPGRADED, **fails(403, 404, 409, 422, 503)},
     )  # fmt: skip
     async def attach(
@@ -78,7 +122,7 @@ def router_of() -> APIRouter:
         return await _upgrade(request, SESSION, lambda: entrance.attach(who, job_id, session, rank, wait_s))
 
     @router.post(
-        "/ports/{port}", summary="Connect to a port that the job listens on", response_class=Response,
+        _JOB + "/ports/{port}", summary="Connect to a port that the job listens on", response_class=Response,
         responses={**_UPGRADED, **fails(403, 404, 409, 422, 503)},
     )  # fmt: skip
     async def forward(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.session.live.settings import SessionSection
@@ -19,8 +18,8 @@ _AGENT = Path(__file__).parent.with_name("agent.py")
 _SSHD = _AGENT.with_name("sshd.py")
 
 
-def sshd_line(key: str) -> tuple[str, ...]:
-    """What becomes an OpenSSH server for one connection."""
+def sshd_words(key: str) -> tuple[str, ...]:
+    """What becomes an OpenSSH server for one connection, whose shells are started by the words after it."""
     return (_PYTHON, "-I", "-S", str(_SSHD), key)
 
 
@@ -30,15 +29,15 @@ def shorter(most: float, wanted: float | None) -> int:
     return max(1, round(min(limits))) if limits else 0
 
 
-def agent_line(
-    session: str, argv: Sequence[str], settings: SessionSection, *, main: bool = False, terminal: bool = True,
+def agent_words(
+    session: str, settings: SessionSection, *, main: bool = False, terminal: bool = True,
     rows: int = 24, columns: int = 80, idle: float | None = None, time: float | None = None,
 ) -> tuple[str, ...]:  # fmt: skip
-    """What runs a command in a session."""
+    """What runs the command after it in a session."""
     options = {
         "id": session, "main": int(main), "pty": int(terminal), "rows": rows, "cols": columns,
         "idle": shorter(settings.idle, idle), "time": shorter(settings.time, time),
         "linger": max(1, round(settings.linger)),
     }  # fmt: skip
     text = ",".join(f"{name}={value}" for name, value in options.items())
-    return (_PYTHON, "-I", "-S", str(_AGENT), text, "--", *argv)
+    return (_PYTHON, "-I", "-S", str(_AGENT), text, "--")

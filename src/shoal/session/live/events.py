@@ -10,3 +10,4 @@ class SessionEvent(EventKinds):
 
     EXEC = "session.exec", "A command was started beside a rank of a job; `data` has the program, not its words."
     ATTACHED = "session.attached", "Somebody attached to a session of a job, or came back to it."
+    ENDED = "session.ended", "Somebody asked a session to end."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from socket import socket
@@ -14,19 +14,25 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import BaseModel
 
 from shoal.base.http.tunnel import Tunnel
+from shoal.base.loops import BackgroundLoop, RunningLoop
 from shoal.contract.events import EventKind, EventKinds
 from shoal.contract.gangs import RUN, gang_name, parse_gang_name
 from shoal.contract.lifecycle import JobState
+from shoal.contract.pages import Page
 from shoal.contract.principal import Principal
 from shoal.contract.records import Event, JobRecord, NewEvent
 from shoal.core import Capability, Conflict, NotFound, Overloaded, Unavailable
 from shoal.engine import Beside, Enterable, Gang
 from shoal.extension import Extension, LiveJob, Section, Server
-from shoal.session.live.commands import MAIN, agent_line, sshd_line
+from shoal.session.frames import plain
+from shoal.session.live.asking import socket_name
+from shoal.session.live.commands import MAIN, agent_words, sshd_words
 from shoal.session.live.events import SessionEvent
+from shoal.session.live.listing import page_of, view_of
 from shoal.session.live.needs import Entrance
 from shoal.session.live.settings import SessionJob, SessionSection
-from shoal.session.models import ExecRequest
+from shoal.session.live.watching import Watching
+from shoal.session.models import ExecRequest, OpenSession
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -43,6 +49,7 @@ class Sessions(Extension, Entrance):
     settings: ClassVar[type[Section]] = SessionSection
     manifest: ClassVar[type[BaseModel] | None] = SessionJob
     events: ClassVar[type[EventKinds] | None] = SessionEvent
+    paths: ClassVar[Sequence[str]] = ("/v1/sessions",)
 
     def __init__(self, server: Server, settings: SessionSection) -> None:
         self._server = server
@@ -50,9 +57,21 @@ class Sessions(Extension, Entrance):
         self._moved = asyncio.Event()
         self._open: Counter[str] = Counter()
         self._by_token: dict[str, set[Tunnel]] = {}
+        self._watching = Watching(server, self._enterable, settings.idle)
+
+    def loops(self) -> Sequence[BackgroundLoop]:
+        return (RunningLoop("looks", self._watching.run),) if self.capability().available else ()
 
     def capabilities(self) -> Sequence[Capability]:
-        return (self.capability(),)
+        found = self.capability()
+        if not found.available:
+            return (found,)
+        missing = self._watching.devices.missing
+        use = Capability("device use in sessions", True, "work on a device keeps a session open")
+        if missing is not None:
+            cost = "a session in which nothing is typed or written is idle, also while its job computes"
+            use = Capability(use.name, False, missing, cost)
+        return (found, use)
 
     def capability(self) -> Capability:
         engine = self._server.engine
@@ -68,29 +87,91 @@ class Sessions(Extension, Entrance):
 
     # --- the job's own command ---
 
-    def prepare(self, job: LiveJob, gang: Gang) -> Gang:
+    def _at_terminal(self, job: LiveJob, gang: Gang) -> SessionJob | None:
         section = section_of(job)
         named = parse_gang_name(gang.name)
         if section is None or named is None or named.phase != RUN or not self.capability().available:
-            return gang
-        argv = agent_line(
-            MAIN, gang.argv, self._settings, main=True, rows=section.rows, columns=section.columns, idle=section.idle,
+            return None
+        return section
+
+    def prepare(self, job: LiveJob, gang: Gang) -> Gang:
+        section = self._at_terminal(job, gang)
+        return gang if section is None else replace(gang, env={"TERM": section.term, **gang.env})
+
+    def attend(self, job: LiveJob, gang: Gang) -> Sequence[str]:
+        section = self._at_terminal(job, gang)
+        if section is None:
+            return ()
+        return agent_words(
+            MAIN, self._settings, main=True, rows=section.rows, columns=section.columns, idle=section.idle,
             time=section.time,
         )  # fmt: skip
-        return replace(gang, argv=argv, env={"TERM": section.term, **gang.env})
 
-    def moved(self, job: LiveJob) -> None:  # noqa: ARG002
+    def moved(self, job: LiveJob) -> None:
+        if job.job.state.terminal:
+            self._watching.book.over(job.job.id)
         self._moved.set()
         self._moved = asyncio.Event()
 
     def committed(self, events: Iterable[Event]) -> None:
         """Whose token is revoked is shown out."""
-        for event in events:
+        found = tuple(events)
+        self._watching.book.read(found)
+        for event in found:
             if event.kind == EventKind.TOKEN_REVOKED:
                 for tunnel in tuple(self._by_token.get(str(event.data.get("token_id")), ())):
                     tunnel.abort()
 
+    # --- who is there ---
+
+    async def opened(
+        self, tenant: str | None, job: str | None, may: Callable[[JobRecord], Awaitable[bool]]
+    ) -> Sequence[OpenSession]:
+        await self._watching.load()
+        book, found = self._watching.book, []
+        for one in book:
+            live = self._server.job(one.job)
+            if live is None or job not in (None, one.job) or tenant not in (None, live.job.tenant):
+                continue
+            if await may(live.job):
+                found.append(one)
+        await self._watching.look(found)
+        now, still = self._server.clock.now(), [book.get(one.key) for one in found]
+        views = [view_of(one, self._name_of(one.job), now) for one in still if one is not None]
+        return sorted(views, key=lambda one: one.since)
+
+    async def end(self, who: Principal, job_id: str, session: str, rank: int) -> None:
+        """Raises NotFound where it is not open, Conflict for a job's own, and Unavailable where it does not listen."""
+        self._engine()
+        live = self._job(who, job_id)
+        if session == MAIN:
+            hint = f"`shoal cancel {job_id}`"
+            raise Conflict("this terminal is the job's own, and ends with the job", where=session, hint=hint)
+        await self._watching.load()
+        one = self._watching.book.get((job_id, rank, session))
+        if one is None:
+            raise NotFound(f"job {job_id} has no open session {session}", where=session, hint="see `shoal sessions`")
+        if await self._watching.ask(one, end=f"it was ended by {plain(who.actor.encode())}") is None:
+            if self._watching.book.get(one.key) is None:
+                raise NotFound(f"session {session} is over", where=session)
+            hint = f"`shoal cancel {job_id}` ends it with its job"
+            raise Unavailable(f"session {session} does not answer", where=session, hint=hint)
+        await self._record(SessionEvent.ENDED, who, live, session=session, rank=rank)
+
+    def _name_of(self, job_id: str) -> str:
+        live = self._server.job(job_id)
+        return job_id if live is None else live.job.name
+
+    def page(self, tenant: str | None) -> Page | None:
+        book = self._watching.book
+        names = {one.job: self._name_of(one.job) for one in book}
+        return page_of(book, names, tenant, self._server.clock.now())
+
     # --- being let in ---
+
+    def _enterable(self) -> Enterable | None:
+        engine = self._server.engine
+        return engine if isinstance(engine, Enterable) else None
 
     def _engine(self) -> Enterable:
         engine = self._server.engine
@@ -142,7 +223,7 @@ class Sessions(Extension, Entrance):
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                made = await engine.reach_socket(gang, rank, f"session-{session}.sock")
+                made = await engine.reach_socket(gang, rank, socket_name(session))
                 break
             except (NotFound, Unavailable) as error:
                 if session != MAIN and (why := await engine.why_not_beside(gang, rank, session)):
@@ -167,11 +248,12 @@ class Sessions(Extension, Entrance):
         engine = self._engine()
         live, gang = await self.running(who, job_id, asked.rank, 0.0)
         session = f"x{secrets.token_hex(8)}"
-        command = asked.command if asked.ssh_key is None else sshd_line(asked.ssh_key)
-        line = agent_line(session, command, self._settings, terminal=asked.terminal)
+        words = agent_words(session, self._settings, terminal=asked.terminal)
+        if asked.ssh_key is not None:
+            words = (*words, *sshd_words(asked.ssh_key))
         program = Path(asked.command[0]).name if asked.command else "sshd"
         await self._record(SessionEvent.EXEC, who, live, session=session, rank=asked.rank, program=program[:64])
-        await engine.start_beside(gang, asked.rank, Beside(session, line, asked.env))
+        await engine.start_beside(gang, asked.rank, Beside(session, words, tuple(asked.command), asked.env))
         return session
 
     async def _record(self, kind: SessionEvent, who: Principal, live: LiveJob, **data: object) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
     from shoal.base.http.tunnel import Tunnel
     from shoal.contract.principal import Principal
     from shoal.contract.records import JobRecord
-    from shoal.session.models import ExecRequest
+    from shoal.session.models import ExecRequest, OpenSession
 
 
 class Entrance:
@@ -22,6 +24,15 @@ class Entrance:
         raise NotImplementedError
 
     async def attach(self, who: Principal, job_id: str, session: str, rank: int, wait_s: float) -> Tunnel:
+        raise NotImplementedError
+
+    async def opened(
+        self, tenant: str | None, job: str | None, may: Callable[[JobRecord], Awaitable[bool]]
+    ) -> Sequence[OpenSession]:
+        """The sessions that are open in jobs that `may` be entered: a tenant's, or of all (None)."""
+        raise NotImplementedError
+
+    async def end(self, who: Principal, job_id: str, session: str, rank: int) -> None:
         raise NotImplementedError
 
     async def forward(self, who: Principal, job_id: str, port: int, rank: int) -> Tunnel:

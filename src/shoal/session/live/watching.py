@@ -1,0 +1,121 @@
+"""Looks at the open sessions now and then: which are over, how long each is idle, whether its job's devices work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from shoal.contract.gangs import RUN, gang_name
+from shoal.contract.lifecycle import JobState
+from shoal.contract.records import Event
+from shoal.core import CPU_SLOT, DeviceUse, Share
+from shoal.engine import Enterable
+from shoal.extension import LiveJob, Server
+from shoal.session.live.asking import Asking, Gone, State
+from shoal.session.live.book import Book, Open
+from shoal.session.live.devices import Devices
+
+_TURN_S = 5.0
+"""Between two looks at devices."""
+_ASK_S = 30.0
+"""Between two questions to a session."""
+_BEGINS_S = 60.0
+"""An agent that nobody attaches to gives up after so long."""
+_PAGE = 1000
+
+
+class Watching:
+    """`idle_s` is the limit after which a session ends; its agents are asked often enough to know of use before."""
+
+    def __init__(self, server: Server, engine: Callable[[], Enterable | None], idle_s: float) -> None:
+        self._server = server
+        self._engine = engine
+        self._ask_s = min(_ASK_S, idle_s / 4) if idle_s else _ASK_S
+        self._asking = Asking()
+        self._used: set[str] = set()
+        """Jobs whose devices worked since their sessions were asked last."""
+        self._loaded: asyncio.Task[None] | None = None
+        self.book = Book()
+        self.devices = Devices()
+
+    # --- what is open ---
+
+    async def load(self) -> None:
+        """Read what people started in the jobs that run, once: the server may have been another one then."""
+        if self._loaded is None:
+            self._loaded = asyncio.create_task(self._load())
+        await asyncio.shield(self._loaded)
+
+    async def _load(self) -> None:
+        known = {one.key for one in self.book}
+        for live in list(self._server.active_jobs()):
+            events = await asyncio.to_thread(self._events_of, live.job.id)
+            self.book.read(event for event in events if _key_of(event) not in known)
+            await asyncio.sleep(0)
+
+    def _events_of(self, job_id: str) -> list[Event]:
+        found: list[Event] = []
+        while page := self._server.store.events(found[-1].seq if found else 0, job_id=job_id, limit=_PAGE):
+            found += page
+        return found
+
+    # --- looking ---
+
+    async def run(self) -> None:
+        """Endless."""
+        await self.load()
+        await asyncio.to_thread(self.devices.probe)
+        while True:
+            turn_s = min(_TURN_S, self._ask_s)
+            for _ in range(max(1, round(self._ask_s / turn_s))):
+                await self._look_at_devices()
+                await asyncio.sleep(turn_s)
+            await self.look(self.book)
+
+    async def look(self, wanted: Iterable[Open]) -> None:
+        """Ask these sessions how they are; those that are gone are no longer listed."""
+        asked = list(wanted)
+        used, self._used = self._used, self._used - {one.job for one in asked}
+        await asyncio.gather(*(self.ask(one, busy=one.job in used) for one in asked))
+
+    async def ask(self, one: Open, *, busy: bool = False, end: str = "") -> State | None:
+        engine, live = self._engine(), self._server.job(one.job)
+        if engine is None or live is None or live.attempt is None or live.job.state is not JobState.RUNNING:
+            self.book.closed(one.key)
+            return None
+        told: dict[str, object] = {**({"busy": 1} if busy else {}), **({"end": end} if end else {})}
+        gang = gang_name(live.job.id, live.attempt.number, RUN)
+        try:
+            state = await self._asking.state(engine, gang, one.rank, one.id, **told)
+        except Gone:
+            if one.state is not None or self._server.clock.now() - one.since > _BEGINS_S:
+                self.book.closed(one.key)
+            return None
+        if state is not None and state.over:
+            self.book.closed(one.key)
+        self.book.looked(one.key, state, self._server.clock.now())
+        return state
+
+    async def _look_at_devices(self) -> None:
+        own: dict[str, list[str]] = {}
+        for job_id in {one.job for one in self.book}:
+            live = self._server.job(job_id)
+            if live is None or live.attempt is None:
+                continue
+            if live.job.resources.share is Share.EXCLUSIVE:
+                own[job_id] = _devices_of(live)
+            elif any(one.uses_device(job_id) for one in self._server.ask_all(DeviceUse)):
+                self._used.add(job_id)
+        wanted = {device for devices in own.values() for device in devices}
+        if wanted:
+            busy = await asyncio.to_thread(self.devices.busy, wanted)
+            self._used |= {job for job, devices in own.items() if not busy.isdisjoint(devices)}
+
+
+def _devices_of(live: LiveJob) -> list[str]:
+    placement = live.attempt.placement if live.attempt is not None else ()
+    return [device for rank in placement for device in rank.devices if not device.startswith(CPU_SLOT)]
+
+
+def _key_of(event: Event) -> tuple[str, int, str]:
+    return event.job_id or "", int(event.data.get("rank", 0)), str(event.data.get("session", ""))

@@ -1,0 +1,1 @@
+"""`shoal upgrade`, and options of `shoal up`."""
