@@ -88,9 +88,10 @@ def download(
     attempt: AttemptOption = None,
     tenant: TenantOption = None,
 ) -> None:
-    """Bring a job's files here: all of them, a directory, or one file, which goes into this directory. A path that is the
-    name of an artifact means the artifact. What is there by the same name is replaced, once the new file is whole. An
-    interrupted download goes on where it was. Links are left out."""
+    """Bring a job's files here: all of them, a directory, or one file, which goes into this directory.
+
+    A path that is the name of an artifact means the artifact. What is there by the same name is replaced, once the new
+    file is whole. An interrupted download goes on where it was. Links are left out."""
     from shoal.cli.terminal import harmless
 
     done: list[Download] = []

@@ -291,7 +291,7 @@ class JobManifest(Manifest):
     artifacts: tuple[JsonValue, ...] | None = Field(
         default=None,
         max_length=64,
-        description="files kept whenever an attempt ends: paths or patterns in its directory, or {path: ..., name: ...}",
+        description="files kept when an attempt ends: paths or patterns in its directory, or {path: ..., name: ...}",
     )
     extensions: Annotated[
         dict[Name, dict[str, JsonValue]],

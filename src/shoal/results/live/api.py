@@ -95,13 +95,13 @@ def _reading(router: APIRouter) -> None:
             found = found if attempt is not None else _newest(found)
         else:
             read = repository.uploads if uploads else repository.all
-            found = await _visible(here, who, await asyncio.to_thread(read, owner))
+            found = _visible(who, await asyncio.to_thread(read, owner))
         if name is not None:
             found = [one for one in found if one.name == name or one.name.startswith(f"{name.rstrip('/')}/")]
         shown = tuple(view(one) for one in found[offset : offset + limit])
         following = offset + limit if len(found) > offset + limit else None
         asked = owner or (found[0].tenant if job is not None and found else None)
-        used = repository.used[asked].bytes if asked in here.server.tenants() else None
+        used = repository.used[asked].bytes if asked is not None and asked in here.server.tenants() else None
         allowed = here.keeper.allowance.bytes if used is not None else None
         return _shown(ArtifactList(
             artifacts=shown, next=following, taking=taking, used_bytes=used, allowed_bytes=allowed
@@ -270,7 +270,7 @@ async def _require(request: Request, here: Keeping, who: Principal, job: str) ->
     await require_own(request, who, record)
 
 
-async def _visible(here: Keeping, who: Principal, found: list[Kept]) -> list[Kept]:
+def _visible(who: Principal, found: list[Kept]) -> list[Kept]:
     """Of a user who may open only what is his, what was uploaded by him: jobs are asked for one by one."""
     if not who.own_only:
         return found

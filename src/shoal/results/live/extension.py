@@ -1,4 +1,4 @@
-"""Results in the server: artifacts are kept, and jobs are told of tracking servers, where their runs are found again."""
+"""Results in the server: artifacts are kept, jobs are told of tracking servers, and their runs are found there."""
 
 from __future__ import annotations
 
@@ -151,9 +151,9 @@ class Results(Extension, Keeping):
 
     def capabilities(self) -> Sequence[Capability]:
         trouble = self.keeper.trouble
-        found = [Capability(
-            "artifacts", not trouble, trouble or f"kept in {self.keeper.where}", "no artifacts are kept" if trouble else ""
-        )]  # fmt: skip
+        found = [Capability("artifacts", True, f"kept in {self.keeper.where}")]
+        if trouble:
+            found = [Capability("artifacts", False, trouble, "no artifacts are kept")]
         told = {"MLflow": self._servers.mlflow, "Weights & Biases": self._servers.wandb}
         if detail := ", ".join(f"{name} at {address}" for name, address in told.items() if address):
             found.append(Capability("results", True, detail))
@@ -164,8 +164,8 @@ class Results(Extension, Keeping):
 
     def metrics(self) -> Iterable[Metric]:
         used = self.keeper.repository.used
-        sizes = {(tenant,): float(one.bytes) for tenant, one in used.items()}
-        files = {(tenant,): float(one.files) for tenant, one in used.items()}
+        sizes: dict[tuple[str, ...], float] = {(tenant,): float(one.bytes) for tenant, one in used.items()}
+        files: dict[tuple[str, ...], float] = {(tenant,): float(one.files) for tenant, one in used.items()}
         return (
             gauge("shoal_artifacts_bytes", "Bytes of the contents of artifacts, by tenant.", ("tenant",), sizes),
             gauge("shoal_artifacts", "Artifacts, by tenant.", ("tenant",), files),

@@ -26,7 +26,8 @@ def page_of(
         figures.append(Figure(name="kept in", value=where))
     if trouble:
         figures.append(Figure(name="trouble", value=trouble, mood=Mood.BAD))
-    columns = [Column(name="artifact"), Column(name="job"), Column(name="attempt"), Column(name="size", unit=Unit.BYTES),
+    columns = [Column(name="artifact"), Column(name="job"), Column(name="attempt"),
+               Column(name="size", unit=Unit.BYTES),
                Column(name="taken", unit=Unit.TIME), Column(name="pinned"), Column(name="digest")]  # fmt: skip
     rows: list[list[Value]] = [
         [one.name, one.job_name or None, one.attempt or None, one.bytes, one.taken_at, "yes" if one.pinned else None,
