@@ -11,6 +11,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,23 +133,24 @@ def copy(tree: Tree, parts: Parts, to: Path, *, most: int, stop: Callable[[], bo
 
 
 def _steady(tree: Tree, parts: Parts, to: Path | None, most: int, stop: Callable[[], bool]) -> Content:
-    owner = tree.owner()
     for _ in range(_TRIES):
-        try:
-            with beneath.regular_file(tree.home, (*tree.parts, *parts)) as file:
-                _must_be_own(os.fstat(file), owner)
-                before = _rested(file)
-                if before[2] > most:
-                    raise NotTaken(f"it has {before[2]} bytes, and there is room for {max(0, most)}")
-                content = _read(file, before[2], to, stop)
-                if _state(os.fstat(file)) == before and content.bytes == before[2]:
-                    return content
-        except FileNotFoundError:
-            raise NotTaken("there is no such file") from None
-        except ValueError as problem:
-            raise NotTaken(str(problem)) from None
-        except _Unreadable as problem:
-            raise NotTaken(str(problem)) from None
+        with ExitStack() as opened:
+            try:
+                owner = tree.owner()
+                file = opened.enter_context(beneath.regular_file(tree.home, (*tree.parts, *parts)))
+            except FileNotFoundError:
+                raise NotTaken("there is no such file") from None
+            except ValueError as problem:
+                raise NotTaken(str(problem)) from None
+            except OSError as problem:
+                raise NotTaken(_said(problem)) from None
+            _must_be_own(os.fstat(file), owner)
+            before = _rested(file)
+            if before[2] > most:
+                raise NotTaken(f"it has {before[2]} bytes, and there is room for {max(0, most)}")
+            content = _read(file, before[2], to, stop)
+            if _state(os.fstat(file)) == before and content.bytes == before[2]:
+                return content
     raise NotTaken("it changes while it is read; keep a file that is complete")
 
 
@@ -166,10 +168,6 @@ def _state(found: os.stat_result) -> tuple[int, ...]:
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-class _Unreadable(Exception):
-    pass
-
-
 def _read(file: int, size: int, to: Path | None, stop: Callable[[], bool]) -> Content:
     digest, at = hashlib.sha256(), 0
     target = -1 if to is None else os.open(to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -180,7 +178,7 @@ def _read(file: int, size: int, to: Path | None, stop: Callable[[], bool]) -> Co
             try:
                 data = os.pread(file, min(_CHUNK, size - at), at)
             except OSError as problem:
-                raise _Unreadable(_said(problem)) from None
+                raise NotTaken(_said(problem)) from None
             if not data:
                 break
             digest.update(data)
