@@ -31,6 +31,8 @@ def keep(
     """Names and digests of what is kept: the file, or all files of a directory."""
     if not path.exists():
         raise FileNotFoundError(2, "there is no such file or directory", str(path))
+    if not path.is_file() and not path.is_dir():
+        raise NotKept(f"{path}: it is no regular file")
     told = environ.get("SHOAL_ARTIFACTS")
     called = name or path.name
     if not told:
