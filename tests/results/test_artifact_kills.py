@@ -1,4 +1,4 @@
-"""Nothing that was acknowledged is lost, and nothing half remains: under `kill -9` of the server, and on a full disk."""
+"""Nothing that was acknowledged is lost, and nothing half remains, when the server is killed or a disk is full."""
 
 from __future__ import annotations
 
@@ -37,6 +37,9 @@ os.mkdir("end")
 for at in range(20):
     open(f"end/{at}", "wb").write(os.urandom(200_000))
 """
+
+
+FILLS = "open('big', 'wb').write(b'x' * (60 << 20)); open('small', 'w').write('s')"
 
 
 def start(home: Home, *words: str) -> None:
@@ -147,11 +150,11 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path, small_disk: Path
         with Client(home=home.path, environ={}) as client:
             client.create_tenant("red", sandbox="none")
             list(client.artifacts.upload(large, tenant="red"))
-            with pytest.raises(ShoalError, match="[Nn]o space left"):
+            with pytest.raises(ShoalError, match=r"[Nn]o space left"):
                 list(client.artifacts.upload(other, tenant="red"))
             made = client.submit({
                 "name": "full", "tenant": "red", "artifacts": ["big", "small"],
-                "command": [sys.executable, "-c", "open('big','wb').write(b'x'*(60<<20)); open('small','w').write('s')"],
+                "command": [sys.executable, "-c", FILLS],
             })  # fmt: skip
             assert client.wait(made.id, timeout_s=WAIT_S).state == "SUCCEEDED"
             give_up_at = time.monotonic() + WAIT_S

@@ -196,7 +196,8 @@ def test_what_a_job_may_not_have_does_not_fail_it(client: Client, home: Home) ->
     with Client(home=home.path, environ={}) as client:
         script = "open('huge', 'wb').truncate(1 << 40); open('small', 'w').write('s')"
         made = client.submit({
-            "name": "greedy", "tenant": "blue", "command": [sys.executable, "-c", script], "artifacts": ["huge", "small"]
+            "name": "greedy", "tenant": "blue", "command": [sys.executable, "-c", script],
+            "artifacts": ["huge", "small"],
         })  # fmt: skip
         assert client.wait(made.id, timeout_s=WAIT_S).state == "SUCCEEDED"
         until(lambda: not client.artifacts.list(made.id).taking)

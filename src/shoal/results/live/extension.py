@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -20,7 +20,6 @@ from shoal.contract.records import NewEvent
 from shoal.core import Capability
 from shoal.engine import Gang
 from shoal.extension import Extension, LiveJob, Section, Server
-from shoal.extension.base import Show
 from shoal.extension.metrics import gauge
 from shoal.results.live.api import Keeping, router_of
 from shoal.results.live.events import ResultsEvent
@@ -91,7 +90,7 @@ class Results(Extension, Keeping):
 
     # --- act ---
 
-    async def stage(self, job: LiveJob, show: Show) -> None:  # noqa: ARG002
+    async def stage(self, job: LiveJob, show: Callable[..., None]) -> None:  # noqa: ARG002
         """Note that files are to be taken, before there are any."""
         if job.job.owner_id is not None or job.attempt is None or not asked(job).wanted:
             return

@@ -110,8 +110,9 @@ def _fetched(client: Any, ref: str, folder: Path, tenant: str | None) -> tuple[P
     if not job or not name:
         raise Invalid("an artifact is job:JOB/NAME", where=where, hint="`shoal artifacts JOB` lists them")
     artifacts = getattr(client, "artifacts", None)
-    found = [one for one in artifacts.find(job, name, tenant=tenant) if one.name == name] if artifacts else []
-    if not found:
+    found = [] if artifacts is None else artifacts.find(job, name, tenant=tenant)
+    found = [one for one in found if one.name == name]
+    if artifacts is None or not found:
         raise NotFound(f"{job} has no artifact {name}", where=where, hint=f"`shoal artifacts {job}` lists them")
     one = found[0]
     file = folder / name.rpartition("/")[2]
