@@ -118,7 +118,7 @@ def _steps(
     """An artifact of this name, else a file of the job's directory: an artifact is whole, and stays what it is."""
     artifacts = getattr(client, "artifacts", None)
     with suppress(NotFound):  # artifacts are off there
-        if path and artifacts is not None and artifacts.list(job, name=path, attempt=attempt, tenant=tenant).artifacts:
+        if path and artifacts is not None and artifacts.find(job, path, attempt=attempt, tenant=tenant):
             yield from artifacts.download(job, path, to=to, tenant=tenant, attempt=attempt)
             return
     yield from client.download(job, path, to=to, tenant=tenant, attempt=attempt)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.base.partial import PartialFile, in_words
-from shoal.contract.calls import Call, Emit, Exchange, Flow, json_body, path_piece, reads
+from shoal.contract.calls import Call, Emit, Exchange, Flow, Pause, json_body, path_piece, reads
 from shoal.contract.methods import Namespace, Operation, Stream, single
 from shoal.core import Conflict, Invalid, NotFound, ShoalError
 from shoal.results.keeping.names import check_name
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import httpx
 
 _PAGE = 1000
+_TAKING_S, _TAKING_PAUSE_S = 300.0, 0.2
 _PIECE = 8 << 20
 _TRIES = 5
 _SHA256 = "x-shoal-sha256"
@@ -74,13 +76,19 @@ def pin(artifact: str, *, pinned: bool = True) -> Call[ArtifactView]:
 def find(
     exchange: Exchange, job: str, name: str | None = None, *, attempt: int | None = None, tenant: str | None = None
 ) -> Flow[list[ArtifactView]]:
-    """All artifacts of a job, or that of this name and those below it; of each the newest, or that of an attempt."""
+    """All artifacts of a job, or that of this name and those below it; of each the newest, or that of an attempt. Files
+    that are still being taken are waited for, some minutes."""
     found: list[ArtifactView] = []
     offset: int | None = 0
+    give_up_at = time.monotonic() + _TAKING_S
     while offset is not None:
         page = yield from exchange.perform(
             listing(job, name=name, attempt=attempt, tenant=tenant, offset=offset, limit=_PAGE)
         )
+        if page.taking and time.monotonic() < give_up_at:
+            yield Pause(_TAKING_PAUSE_S)
+            found, offset = [], 0
+            continue
         found += page.artifacts
         offset = page.next
     return found
