@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shoal.base.console.command import JobArgument, TenantOption, command
 from shoal.base.console.panels import JOBS
+from shoal.base.console.transfers import progress
 from shoal.cli.context import CliContext
 from shoal.core import NotFound
 
@@ -88,13 +88,16 @@ def download(
     attempt: AttemptOption = None,
     tenant: TenantOption = None,
 ) -> None:
-    """Bring a job's files here: all of them, a directory, or one file, which goes into this directory. What is there by
-    the same name is replaced, once the new file is whole. An interrupted download goes on where it was. Links are left
-    out."""
+    """Bring a job's files here: all of them, a directory, or one file, which goes into this directory.
+
+    A path that is the name of an artifact means the artifact. What is there by the same name is replaced, once the new
+    file is whole. An interrupted download goes on where it was. Links are left out."""
+    from shoal.cli.terminal import harmless
+
     done: list[Download] = []
-    with context.client(patience_s=30.0) as client, _progress() as tell:
-        for step in client.download(job, path, to=to, tenant=tenant, attempt=attempt):
-            tell(step)
+    with context.client(patience_s=30.0) as client, progress() as tell:
+        for step in _steps(client, job, path, to, tenant, attempt):
+            tell(harmless(step.path), step.size_bytes, step.done_bytes)
             if step.sha256 is not None:
                 done.append(step)
     if not done:
@@ -102,7 +105,6 @@ def download(
 
     def human() -> None:
         from shoal.base.console import output
-        from shoal.cli.terminal import harmless
 
         where = harmless(done[0].target) if len(done) == 1 else f"{len(done)} files"
         print(f"{where}  {output.size(sum(one.size_bytes for one in done))}")
@@ -110,20 +112,13 @@ def download(
     context.show({"files": [asdict(one) for one in done]}, human)
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[Download], None]]:
-    """A bar for the present file on a terminal; nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    from shoal.cli.terminal import harmless
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("")
-        yield lambda step: bar.update(
-            task, description=harmless(step.path), total=step.size_bytes, completed=step.done_bytes
-        )
+def _steps(
+    client: Any, job: str, path: str, to: Path | None, tenant: str | None, attempt: int | None
+) -> Iterator[Download]:
+    """An artifact of this name, else a file of the job's directory: an artifact is whole, and stays what it is."""
+    artifacts = getattr(client, "artifacts", None)
+    with suppress(NotFound):  # artifacts are off there
+        if path and artifacts is not None and artifacts.find(job, path, attempt=attempt, tenant=tenant):
+            yield from artifacts.download(job, path, to=to, tenant=tenant, attempt=attempt)
+            return
+    yield from client.download(job, path, to=to, tenant=tenant, attempt=attempt)

@@ -3,5 +3,11 @@
 from shoal.extension import Component
 
 RESULTS = Component(
-    extension="shoal.results.live.extension:Results", commands={"compare": "shoal.results.commands.compare"}
+    extension="shoal.results.live.extension:Results",
+    commands={
+        "artifacts": "shoal.results.commands.artifacts",
+        "compare": "shoal.results.commands.compare",
+        "upload": "shoal.results.commands.upload",
+    },
+    client={"artifacts": "shoal.results.methods:Artifacts"},
 )

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from shoal.base.beneath import parts_of
+from shoal.base.partial import PartialFile
 from shoal.contract.calls import Emit, Exchange, Flow
 from shoal.core import Conflict, Invalid, ShoalError
 from shoal.sdk import models, operations
 
-if TYPE_CHECKING:
-    from io import BufferedRandom
-
 _PAGE = 10_000
 _TRIES = 3
-_CHUNK = 1 << 20
-_PART_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def download(
@@ -86,67 +78,23 @@ def _fetch(exchange: Exchange, job_id: str, path: str, target: Path, attempt: in
 def _fetch_once(exchange: Exchange, job_id: str, path: str, target: Path, attempt: int | None) -> Flow[None]:
     piece = yield from exchange.perform(operations.file_piece(job_id, path, attempt=attempt))
     size, version = piece.size_bytes, piece.version
-    with _local(target):
-        part = _part(target, f"{job_id} {path} {version}")
-    with _local(target), os.fdopen(os.open(part, _PART_FLAGS), "r+b") as file:
-        digest = hashlib.sha256()
-        have = _kept(file, digest, size)
-        if not have:
-            have = _append(file, digest, piece, target)
-        yield Emit(models.Download(path, str(target), size, have))
-        while have < size:
+    with PartialFile(target, f"{job_id} {path} {version}", size) as part:
+        if not part.have:
+            _append(part, piece, target)
+        yield Emit(models.Download(path, str(target), size, part.have))
+        while part.have < size:
             piece = yield from exchange.perform(
-                operations.file_piece(job_id, path, attempt=attempt, offset=have, version=version)
+                operations.file_piece(job_id, path, attempt=attempt, offset=part.have, version=version)
             )
             if not piece.data:
                 raise Conflict(f"{path!r} ends early", where="path", hint="the job may be writing it")
-            have += _append(file, digest, piece, target)
-            yield Emit(models.Download(path, str(target), size, have))
-        file.flush()
-    with _local(target):
-        part.replace(target)
-    yield Emit(models.Download(path, str(target), size, size, digest.hexdigest()))
+            _append(part, piece, target)
+            yield Emit(models.Download(path, str(target), size, part.have))
+        digest = part.finish()
+    yield Emit(models.Download(path, str(target), size, size, digest))
 
 
-def _part(target: Path, what: str) -> Path:
-    """The file of its own for this very content; those of other contents go."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if target.is_dir():
-        raise IsADirectoryError(21, "there is a directory of this name")
-    begin = f".{target.name[:80]}."
-    part = target.with_name(f"{begin}{hashlib.sha256(what.encode()).hexdigest()[:16]}.part")
-    for other in target.parent.iterdir():
-        if other.name.startswith(begin) and other.name.endswith(".part") and other != part:
-            other.unlink(missing_ok=True)
-    part.touch()
-    return part
-
-
-def _kept(file: BufferedRandom, digest: hashlib._Hash, size: int) -> int:
-    """How much of it is there from an earlier time; more than all of it is none."""
-    have = file.seek(0, os.SEEK_END)
-    if have > size:
-        file.truncate(0)
-        have = 0
-    file.seek(0)
-    while chunk := file.read(_CHUNK):
-        digest.update(chunk)
-    return have
-
-
-def _append(file: BufferedRandom, digest: hashlib._Hash, piece: models.FilePiece, target: Path) -> int:
+def _append(part: PartialFile, piece: models.FilePiece, target: Path) -> None:
     if hashlib.sha256(piece.data).hexdigest() != piece.sha256:
         raise ShoalError("a piece of the file did not arrive as it was sent", where=str(target), hint="try again")
-    file.write(piece.data)
-    digest.update(piece.data)
-    return len(piece.data)
-
-
-@contextmanager
-def _local(target: Path) -> Iterator[None]:
-    """What goes wrong with a file here, in words."""
-    try:
-        yield
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise ShoalError(f"the file cannot be written: {why}", where=str(target)) from None
+    part.append(piece.data)

@@ -19,6 +19,7 @@ from shoal.train._hooks import EXIT_RESUMABLE, Hooks
 
 _hooks = Hooks()
 
+artifact = _hooks.artifact
 attempt = _hooks.attempt
 checkpoint = _hooks.checkpoint
 checkpoint_dir = _hooks.checkpoint_dir
@@ -31,6 +32,6 @@ stop_requested = _hooks.stop_requested
 world_size = _hooks.world_size
 
 __all__ = [
-    "EXIT_RESUMABLE", "attempt", "checkpoint", "checkpoint_dir", "is_managed", "rank", "report", "resume_path",
-    "should_checkpoint", "stop_requested", "world_size",
+    "EXIT_RESUMABLE", "artifact", "attempt", "checkpoint", "checkpoint_dir", "is_managed", "rank", "report",
+    "resume_path", "should_checkpoint", "stop_requested", "world_size",
 ]  # fmt: skip

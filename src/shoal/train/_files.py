@@ -65,7 +65,7 @@ def sync(path: Path, *, deep: bool = True) -> None:
     """Wait until a file, or a directory with all in it, is on disk. Raises OSError, FileNotFoundError among them."""
     if deep and path.is_dir():
         for child in path.iterdir():
-            if not child.is_symlink():
+            if not child.is_symlink() and (child.is_file() or child.is_dir()):  # a pipe would wait for its other end
                 sync(child)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

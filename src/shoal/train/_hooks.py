@@ -4,6 +4,7 @@ SHOAL_RUN/notice        appears when the script is asked to checkpoint and leave
 SHOAL_RUN/cooperative   made here by a script that looks for the notice; without it a stop begins with SIGTERM
 SHOAL_METRICS_FILE      JSON lines, appended here
 SHOAL_RING              how long each step took is told here (`shoal.ring`), for the guard of the host
+SHOAL_ARTIFACTS         a folder in which the server is asked to keep files (`_artifacts`)
 SHOAL_CHECKPOINT_DIR    survives the attempt; `latest.json` in it names the last complete checkpoint
 """
 
@@ -44,6 +45,7 @@ class Hooks:
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._environ = environ
         self._now = now
         self._monotonic = monotonic
         self._rank = int(environ.get("RANK", "0"))
@@ -165,6 +167,20 @@ class Hooks:
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return path if path.exists() else None
+
+    def artifact(
+        self, path: str | os.PathLike[str], name: str | None = None, *, timeout_s: float = 3600.0
+    ) -> dict[str, str]:
+        """Keep a file, or all files of a directory, as artifacts of the job, called `name` (default: the name of the
+        file). They are with the server, on its disk, when this returns: names and digests of what is kept.
+
+        The file must be complete. Outside Shoal nothing is kept. Raises `NotKept`, with the cause, where the server
+        refuses: the tenant has no room left, say, or the file changes meanwhile. Raises OSError where the file is
+        missing, and TimeoutError where the server does not answer; one that restarts is waited for.
+        """
+        from shoal.train._artifacts import keep
+
+        return keep(Path(path).absolute(), name, timeout_s, self._environ)
 
     def _record(self, path: Path, step: int | None) -> None:
         directory = self.checkpoint_dir().absolute()

@@ -40,6 +40,8 @@ def conflicts(values: dict[str, Any]) -> list[Conflict]:
         found.append((("network",), "the ranks of a gang meet over the network", "leave it out, or ask for one rank"))
     if values.get("environment") is not None and "environment" in (values.get("extensions") or ()):
         found.append((("environment",), "it stands in `extensions` as well", "say once where the software is"))
+    if values.get("artifacts") is not None and "artifacts" in _part(_part(values, "extensions"), "results"):
+        found.append((("artifacts",), "they stand in `extensions` as well", "say once which files are kept"))
     return found + shared_conflicts(values, PriorityClass.BEST_EFFORT)
 
 

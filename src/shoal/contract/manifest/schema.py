@@ -288,6 +288,11 @@ class JobManifest(Manifest):
         max_length=16,
         description="where its software is: {venv: PATH}, {conda: NAME}, {uv: uv.lock} or {image: IMAGE}",
     )
+    artifacts: tuple[JsonValue, ...] | None = Field(
+        default=None,
+        max_length=64,
+        description="files kept when an attempt ends: paths or patterns in its directory, or {path: ..., name: ...}",
+    )
     extensions: Annotated[
         dict[Name, dict[str, JsonValue]],
         AfterValidator(all_in_order),
@@ -298,13 +303,16 @@ class JobManifest(Manifest):
         for path, what, hint in conflicts(self.__dict__):
             raise problem(f"{show_path(path)}: {what}", hint)
         if self.environment is not None:
-            self._move_environment(self.environment)
+            self._move("environment", "environment", self.environment)
+        if self.artifacts is not None:
+            results = self.extensions.get("results", {})
+            self._move("artifacts", "results", {**results, "artifacts": list(self.artifacts)})
         return self
 
-    def _move_environment(self, section: dict[str, JsonValue]) -> None:
+    def _move(self, field: str, extension: str, section: dict[str, JsonValue]) -> None:
         """To where the sections of all extensions are: manifests that mean the same are the same."""
-        self.__dict__["extensions"] = all_in_order({**self.extensions, "environment": section})
-        self.__dict__["environment"] = None
+        self.__dict__["extensions"] = all_in_order({**self.extensions, extension: section})
+        self.__dict__[field] = None
 
     def argv(self, python: str = "python") -> tuple[str, ...]:
         """The words to execute, never through a shell. `python` runs an entrypoint."""

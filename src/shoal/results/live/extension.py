@@ -1,106 +1,126 @@
-"""Tracking: what jobs find in their environment, and the link to their runs once they are over."""
+"""Results in the server: artifacts are kept, jobs are told of tracking servers, and their runs are found there."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import ClassVar
 
 import structlog
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from fastapi import APIRouter
+from prometheus_client.core import Metric
+from pydantic import BaseModel
 
-from shoal.base.loops import BackgroundLoop, RunningLoop
+from shoal.base.loops import BackgroundLoop, RunningLoop, Turns
 from shoal.contract.events import EventKinds
 from shoal.contract.gangs import RUN, parse_gang_name
+from shoal.contract.pages import Page
 from shoal.contract.records import NewEvent
 from shoal.core import Capability
 from shoal.engine import Gang
 from shoal.extension import Extension, LiveJob, Section, Server
+from shoal.extension.metrics import gauge
+from shoal.results.live.api import Keeping, router_of
+from shoal.results.live.events import ResultsEvent
+from shoal.results.live.keeper import Allowance, Keeper
+from shoal.results.live.sections import asked
+from shoal.results.live.tables import TABLES
+from shoal.results.live.takes import FOLDER, Takes
+from shoal.results.live.uploads import Uploads
+from shoal.results.section import ResultsJob, ResultsSection
 from shoal.results.tracking import Servers, mlflow_page, variables, wandb_page
+from shoal.store import Tables
 
 log = structlog.get_logger("shoal.results")
 
 _MOST_WAITING = 10_000
+_TIDY_S = 600.0
 
 
-def _address(text: str) -> str:
-    if text and not text.startswith(("http://", "https://")):
-        raise ValueError(f"{text!r} is no address of a server, such as http://mlflow:5000")
-    return text
-
-
-Address = Annotated[str, AfterValidator(_address)]
-
-
-class ResultsSection(Section):
-    """Where jobs report what they measure, beside this server."""
-
-    mlflow: Address = Field("", description="address of an MLflow server, such as http://mlflow:5000")
-    wandb: Address = Field("", description="address of Weights & Biases, such as https://api.wandb.ai")
-    wandb_entity: str = Field("", description="the team there")
-    address: Address = Field("", description="where people reach this server, for the link from a run to its job")
-
-
-class ResultsJob(BaseModel):
-    """How a job's runs are filed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    project: str | None = Field(
-        None,
-        max_length=128,
-        pattern=r"^[\w][\w .-]*$",
-        description="experiment or project; left out: the tenant's name",
-    )
-    tracked: bool = Field(True, description="false: it is told of no tracking server")
-
-
-class ResultsEvent(EventKinds):
-    """Where results are."""
-
-    TRACKED = "results.tracked", "A job that is over has runs on a tracking server; `data` has their pages."
-
-
-class Results(Extension):
-    """Tells jobs of the team's tracking servers, and people of the runs there."""
+class Results(Extension, Keeping):
+    """Tells jobs of the team's tracking servers, and people of the runs there; keeps what jobs leave."""
 
     name: ClassVar[str] = "results"
     settings: ClassVar[type[Section]] = ResultsSection
     manifest: ClassVar[type[BaseModel] | None] = ResultsJob
+    tables: ClassVar[Tables | None] = TABLES
+    paths: ClassVar[Sequence[str]] = ("/v1/artifacts", "/v1/artifact-uploads")
     events: ClassVar[type[EventKinds] | None] = ResultsEvent
 
     def __init__(self, server: Server, settings: ResultsSection) -> None:
-        self._server = server
+        self.server = server
+        folder = server.home / self.name
+        allowance = Allowance(settings.size, settings.files, settings.keep, settings.versions)
+        self.keeper = Keeper(server, folder, settings.store, allowance)
+        self.uploads = Uploads(server, self.keeper, folder / "uploads")
+        self._takes = Takes(server, self.keeper)
+        self._turns = Turns(log, "artifacts could not be tidied", server.on_fatal)
         self._servers = Servers(settings.mlflow, settings.wandb, settings.wandb_entity, settings.address)
         self._over: asyncio.Queue[tuple[str, str, str]] = asyncio.Queue(_MOST_WAITING)
 
     @classmethod
     def off(cls) -> Sequence[Capability]:
-        lost = "jobs report to a tracking server only where their scripts or manifests name it"
-        return (Capability("results", False, "off: neither results.mlflow nor results.wandb is set", lost),)
+        lost = "no artifacts are kept, and jobs are told of no tracking server"
+        return (Capability("artifacts", False, "results.enabled is false", lost),)
+
+    # --- life ---
+
+    async def open(self) -> None:
+        await self.keeper.open()
+        await self._takes.open()
 
     def loops(self) -> Sequence[BackgroundLoop]:
-        return (RunningLoop("links", self._link),)
+        return (
+            RunningLoop("links", self._link), RunningLoop("artifacts of running jobs", self._takes.look),
+            RunningLoop("old artifacts", self._tidy),
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        await self._takes.close()
+
+    async def _tidy(self) -> None:
+        while True:
+            with self._turns.turn() as turn:
+                await self.keeper.tidy()
+                await self.uploads.tidy()
+            if turn.over:
+                return
+            await asyncio.sleep(_TIDY_S)
+
+    # --- act ---
+
+    async def stage(self, job: LiveJob, show: Callable[..., None]) -> None:  # noqa: ARG002
+        """Note that files are to be taken, before there are any."""
+        if job.job.owner_id is not None or job.attempt is None or not asked(job).wanted:
+            return
+        if (job.job.id, job.attempt.number) not in self.keeper.repository.pending:
+            await self.keeper.repository.begin(job.job.id, job.attempt.number)
 
     def prepare(self, job: LiveJob, gang: Gang) -> Gang:
-        asked, named = _asked(job), parse_gang_name(gang.name)
-        if named is None or named.phase != RUN or not asked.tracked or job.job.owner_id is not None:
+        section, named = asked(job), parse_gang_name(gang.name)
+        if named is None or named.phase != RUN or job.job.owner_id is not None:
             return gang
-        project = asked.project or job.job.tenant
-        told = variables(
-            self._servers, job=job.job.id, name=job.job.name, tenant=job.job.tenant, attempt=job.job.attempt,
-            project=project,
-        )  # fmt: skip
+        told = {"SHOAL_ARTIFACTS": f"{gang.run_dir}/{FOLDER}"}
+        if section.tensorboard is not None:
+            told["TENSORBOARD_LOGDIR"] = f"{gang.run_dir}/{section.tensorboard}"
+        if section.tracked:
+            told |= variables(
+                self._servers, job=job.job.id, name=job.job.name, tenant=job.job.tenant, attempt=job.job.attempt,
+                project=section.project or job.job.tenant,
+            )  # fmt: skip
         given = {name: value for name, value in told.items() if name not in gang.secrets}
         return replace(gang, env={**given, **gang.env})
 
     def moved(self, job: LiveJob) -> None:
+        self._takes.ended(job)
+        if not self._servers.mlflow and not self._servers.wandb:
+            return
         if not job.job.state.terminal or job.job.owner_id is not None or job.attempt is None:
             return
-        asked = _asked(job)
-        if asked.tracked and not self._over.full():
-            self._over.put_nowait((job.job.id, job.job.tenant, asked.project or job.job.tenant))
+        section = asked(job)
+        if section.tracked and not self._over.full():
+            self._over.put_nowait((job.job.id, job.job.tenant, section.project or job.job.tenant))
 
     async def _link(self) -> None:
         while True:
@@ -108,10 +128,10 @@ class Results(Extension):
             pages = await asyncio.to_thread(self._pages, job, project)
             if pages:
                 event = NewEvent(
-                    self._server.clock.now(), ResultsEvent.TRACKED, self.name, f"its runs: {', '.join(pages)}", tenant,
+                    self.server.clock.now(), ResultsEvent.TRACKED, self.name, f"its runs: {', '.join(pages)}", tenant,
                     job, data={"pages": pages},
                 )  # fmt: skip
-                await self._server.store.record([event])
+                await self.server.store.record([event])
 
     def _pages(self, job: str, project: str) -> list[str]:
         found = []
@@ -126,13 +146,29 @@ class Results(Extension):
             found += [mlflow_page(self._servers, experiment, run) for experiment, run in runs]
         return found
 
+    # --- shown ---
+
     def capabilities(self) -> Sequence[Capability]:
-        told: Mapping[str, Any] = {"MLflow": self._servers.mlflow, "Weights & Biases": self._servers.wandb}
-        detail = ", ".join(f"{name} at {address}" for name, address in told.items() if address)
-        return (Capability("results", bool(detail), detail or "no tracking server is named"),)
+        trouble = self.keeper.trouble
+        found = [Capability("artifacts", True, f"kept in {self.keeper.where}")]
+        if trouble:
+            found = [Capability("artifacts", False, trouble, "no artifacts are kept")]
+        told = {"MLflow": self._servers.mlflow, "Weights & Biases": self._servers.wandb}
+        if detail := ", ".join(f"{name} at {address}" for name, address in told.items() if address):
+            found.append(Capability("results", True, detail))
+        return found
 
+    def page(self, tenant: str | None) -> Page | None:
+        return self.keeper.page(tenant)
 
-def _asked(job: LiveJob) -> ResultsJob:
-    if '"results"' not in job.job.manifest:
-        return ResultsJob.model_validate({})
-    return ResultsJob.model_validate(job.manifest.extensions.get(Results.name) or {})
+    def metrics(self) -> Iterable[Metric]:
+        used = self.keeper.repository.used
+        sizes: dict[tuple[str, ...], float] = {(tenant,): float(one.bytes) for tenant, one in used.items()}
+        files: dict[tuple[str, ...], float] = {(tenant,): float(one.files) for tenant, one in used.items()}
+        return (
+            gauge("shoal_artifacts_bytes", "Bytes of the contents of artifacts, by tenant.", ("tenant",), sizes),
+            gauge("shoal_artifacts", "Artifacts, by tenant.", ("tenant",), files),
+        )  # fmt: skip
+
+    def routers(self) -> Sequence[APIRouter]:
+        return (router_of(),)

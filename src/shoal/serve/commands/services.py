@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,13 +13,14 @@ from shoal.base.console.command import CommandContext, TenantOption, command
 from shoal.base.console.files import read_input
 from shoal.base.console.panels import SERVICES, START
 from shoal.base.console.resources import CpusOption, MemoryOption
-from shoal.core import Invalid
+from shoal.core import Invalid, NotFound
 from shoal.serve.commands.options import MaxBatchOption, OptionOption, RuntimeOption, ThreadsOption, read_options
 
 if TYPE_CHECKING:
     from shoal.serve.models import ServedModelView, ServiceDetail, ServiceView
 
 _MANIFESTS = (".yaml", ".yml", ".json")
+_ARTIFACT = "job:"
 _LONGEST_NAME = 48
 _MIB = 1 << 20
 _LEAST_MIB, _TIMES = 512, 4
@@ -43,7 +45,9 @@ def deploy(
     file: Annotated[
         Path,
         typer.Argument(
-            help="A service's manifest (YAML or JSON; - reads stdin), or a model file.", allow_dash=True, metavar="FILE"
+            help="A service's manifest (YAML or JSON; - reads stdin), a model file, or job:JOB/NAME, an artifact.",
+            allow_dash=True,
+            metavar="FILE",
         ),
     ],
     name: Annotated[
@@ -70,6 +74,8 @@ def deploy(
     `--runtime`, `--option`, `--threads` and `--max-batch` are of its model; a service of several has them in its
     manifest.
 
+    `job:JOB/NAME` is an artifact of a job, as it is now: what the job keeps later changes nothing of the service.
+
     A replica of a model file gets 512 MiB and four times the file's size of memory unless `--memory` says otherwise.
     """
     given = {
@@ -81,8 +87,13 @@ def deploy(
     resources = {"cpus": cpus, "memory": memory}
     options = read_options(option or []) or None
     model = {"runtime": runtime, "options": options, "threads": threads, "max_batch": max_batch}
-    manifest, base = _manifest(file, _said(given), _said(model), _said(resources))
-    with context.client(patience_s=10.0) as client:
+    said = (_said(model), _said(resources))
+    named = str(file).removeprefix(_ARTIFACT) if str(file).startswith(_ARTIFACT) else None
+    here = _manifest(file, _said(given), *said) if named is None else None
+    with context.client(patience_s=10.0) as client, TemporaryDirectory() as folder:
+        if named is not None:
+            file, given["description"] = _fetched(client, named, Path(folder), tenant)
+        manifest, base = here or _manifest(file, _said(given), *said)
         made = client.services.deploy(manifest, tenant=tenant, idempotency_key=key, base=base)
         if not wait:
             context.show(made, lambda: print(_line(made)))
@@ -90,6 +101,24 @@ def deploy(
         context.note(_line(made))
         ready = client.services.wait_ready(made.id, timeout_s=timeout)
     context.show(ready, lambda: _ready(ready))
+
+
+def _fetched(client: Any, ref: str, folder: Path, tenant: str | None) -> tuple[Path, str]:
+    """The artifact as a file in the folder, and what it is, for the record."""
+    job, _, name = ref.partition("/")
+    where = f"{_ARTIFACT}{ref}"
+    if not job or not name:
+        raise Invalid("an artifact is job:JOB/NAME", where=where, hint="`shoal artifacts JOB` lists them")
+    artifacts = getattr(client, "artifacts", None)
+    found = [] if artifacts is None else artifacts.find(job, name, tenant=tenant)
+    found = [one for one in found if one.name == name]
+    if artifacts is None or not found:
+        raise NotFound(f"{job} has no artifact {name}", where=where, hint=f"`shoal artifacts {job}` lists them")
+    one = found[0]
+    file = folder / name.rpartition("/")[2]
+    for _ in artifacts.fetch(one, file):
+        continue
+    return file, f"artifact {name} of job {one.job}, attempt {one.attempt}, {one.digest}"
 
 
 def _said(options: dict[str, Any]) -> dict[str, Any]:
