@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from shoal.control.api.app import create_app
 from shoal.control.api.context import Context
 from shoal.control.api.feed import Feed
+from shoal.control.api.told import Told
 from shoal.control.api.usage import Usage
 from shoal.control.plane import ControlPlane
 from shoal.control.server_settings import TokenLimits
@@ -19,8 +20,8 @@ from shoal.extension.web import DEFAULT_TENANT
 class Door:
     """Open it once its plane is open; close it before."""
 
-    def __init__(self, plane: ControlPlane, limits: TokenLimits | None = None) -> None:
-        self.context = Context(plane, Feed(), TokenCache(), usage=Usage(limits))
+    def __init__(self, plane: ControlPlane, limits: TokenLimits | None = None, told: Told | None = None) -> None:
+        self.context = Context(plane, Feed(), TokenCache(), usage=Usage(limits), told=told or Told())
         self.app: FastAPI = create_app(self.context)
         self._unfollow: Callable[[], None] = lambda: None
 

@@ -42,6 +42,7 @@ from shoal.core import Conflict, Forbidden, Invalid, NotFound, ShoalError, Unava
 
 if TYPE_CHECKING:
     from shoal.base.http import Limits
+    from shoal.control.api.told import Told
     from shoal.control.door import Door
     from shoal.control.tls import SecureDoor
     from shoal.engine import Engine
@@ -167,7 +168,7 @@ async def _serve(
             missing=missing_components(),
         )
         await _first_start(store, home, plane.clock.now())
-        door = Door(plane, settings.values.tokens)
+        door = Door(plane, settings.values.tokens, _told(settings))
         await plane.open()
         try:
             await door.open()
@@ -185,6 +186,20 @@ async def _serve(
         raise Unavailable(
             f"the server had to stop: {failures[0]}", where=str(home.log_file), hint="start it again with `shoal up`"
         ) from failures[0]
+
+
+def _told(settings: Settings) -> Told:
+    """How this server is set, and what its machine offers."""
+    from shoal.control.api.told import Told
+    from shoal.control.doctor import examine
+    from shoal.control.settings import describe
+
+    values = settings.values
+    engine = getattr(values, values.engine, None)
+    return Told(
+        lambda: [(one.name, one.value, one.default, one.text) for one in describe(settings)],
+        lambda: examine(settings.home.path, engine=values.engine, slots=values.slots, settings=engine),
+    )
 
 
 def _take_over(settings: Settings, home: Home, tables: Sequence[Tables], standing_by: Callable[[str], None]) -> Store:

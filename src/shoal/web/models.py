@@ -35,6 +35,14 @@ class LinkView(View):
     url: str = ""
 
 
+class SharesView(View):
+    """(Unix time, share due by weight, share received) of each tenant, oldest first, since the server's start: the last
+    hour every ten seconds, and up to a day before it in means of five minutes. Shares are parts of all accelerators
+    that tenants hold."""
+
+    tenants: dict[str, list[tuple[float, float, float]]] = Field(default_factory=dict)
+
+
 class WebEventView(View):
     """One committed event, as the page's stream names it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,8 +13,9 @@ from fastapi import APIRouter
 from prometheus_client.core import Metric
 from pydantic import Field
 
+from shoal.base.history import EVERY_S
 from shoal.base.http import Limits
-from shoal.base.loops import BackgroundLoop
+from shoal.base.loops import BackgroundLoop, RunningLoop
 from shoal.contract.events import EventKinds
 from shoal.contract.pages import Column, Figure, Page, Table, Value
 from shoal.contract.records import Event
@@ -25,6 +27,7 @@ from shoal.serve.contract import TOKEN_VARIABLE, Address, GatewayConfig, connect
 from shoal.serve.lifecycle import ServiceEvent
 from shoal.serve.live.api import manifests, router
 from shoal.serve.live.gateway import Gateway, LocalGateway
+from shoal.serve.live.history import Histories
 from shoal.serve.live.manager import ServiceManager, Serving
 from shoal.serve.live.reconciler import ServiceReconciler
 from shoal.serve.live.tables import TABLES
@@ -84,6 +87,7 @@ class Serve(Serving):
         self._server = server
         given = settings.gateway(any_port=server.any_port, limits=server.http_limits)
         self._gateway = gateway = gateway or LocalGateway(server.home / "serve", given)
+        self.histories = Histories()
         self.services = ServiceManager(server, gateway, wake=lambda: self.reconciler.wake())
         self.reconciler = ServiceReconciler(self.services, server, gateway, replica_token=self._replica_token)
 
@@ -91,7 +95,14 @@ class Serve(Serving):
         self.services.open()
 
     def loops(self) -> Sequence[BackgroundLoop]:
-        return (self.reconciler,)
+        return (self.reconciler, RunningLoop("history", self._sample))
+
+    async def _sample(self) -> None:
+        while True:
+            if (status := self.services.gateway_seen.status) is not None:
+                live = frozenset(known.record.id for known in self.services.live())
+                self.histories.sample(self._server.clock.now(), status.services, live)
+            await asyncio.sleep(EVERY_S)
 
     def committed(self, events: Iterable[Event]) -> None:
         self.reconciler.committed(events)
