@@ -140,7 +140,7 @@ def _add_shares(router: APIRouter) -> None:
     )  # fmt: skip
     async def shares(page: OfPage, who: Who, tenant: TenantQuery = None) -> Response:
         """Of one tenant; an admin who names none sees those with the greatest shares."""
-        return answer(SharesView(tenants=page.shares.lines(filter_of(who, tenant))).model_dump())
+        return answer(SharesView(tenants=page.shares.samples(filter_of(who, tenant))).model_dump())
 
 
 # --- the stream ---

@@ -35,12 +35,19 @@ class LinkView(View):
     url: str = ""
 
 
-class SharesView(View):
-    """(Unix time, share due by weight, share received) of each tenant, oldest first, since the server's start: the last
-    hour every ten seconds, and up to a day before it in means of five minutes. Shares are parts of all accelerators
-    that tenants hold."""
+class ShareSample(View):
+    """Parts of all accelerators that tenants held at that moment (Unix time): due by weight, and received."""
 
-    tenants: dict[str, list[tuple[float, float, float]]] = Field(default_factory=dict)
+    at: float
+    due: float
+    received: float
+
+
+class SharesView(View):
+    """By tenant, oldest first, since the server's start: the last hour every ten seconds, and up to a day before it in
+    means of five minutes."""
+
+    tenants: dict[str, list[ShareSample]] = Field(default_factory=dict)
 
 
 class WebEventView(View):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from shoal.admission import Snapshot
 from shoal.base.history import History
+from shoal.web.models import ShareSample
 
 MOST = 100
 """Tenants of one sample: those with the greatest shares."""
@@ -61,12 +62,12 @@ class ShareHistory:
     def sample(self, now: float, shares: Shares) -> None:
         self._history.add(now, shares)
 
-    def lines(self, tenant: str | None) -> dict[str, list[tuple[float, float, float]]]:
-        """(Unix seconds, due, received), oldest first, of this tenant; None: of those with the greatest shares."""
+    def samples(self, tenant: str | None) -> dict[str, list[ShareSample]]:
+        """Oldest first, of this tenant; None: of those with the greatest shares."""
         points = self._history.points()
         names = [tenant] if tenant is not None else _greatest(mean([shares for _, shares in points])) if points else []
         return {
-            name: [(at, *shares.get(name, _NOTHING)) for at, shares in points]
+            name: [ShareSample(at=at, **shares.get(name, _NOTHING)._asdict()) for at, shares in points]
             for name in names
             if any(name in shares for _, shares in points)
         }
