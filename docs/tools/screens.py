@@ -1,27 +1,25 @@
 """Takes the pictures of the web page: `python docs/tools/screens.py` writes docs/pictures/web-*.png.
 
 A real server runs real jobs of several tenants, which stand for training. The pictures are taken in a real browser:
-Debian's chromium, by Playwright. `--all FOLDER` takes every page in light, in dark and at the width of a telephone instead.
+Debian's chromium, by Playwright. With `--all FOLDER`, every page in light, in dark and as narrow as a telephone.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
-import json
-import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -155,10 +153,10 @@ def _fill(client: Client, url: str, shared: Path, token: str, stop: threading.Ev
 
 def _ask(url: str, token: str, stop: threading.Event) -> None:
     body = {"inputs": [{"name": "features", "shape": [1, 3], "datatype": "FP32", "data": [0.9, 0.1, 0.3]}]}
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    while not stop.wait(0.05):
-        with suppress(OSError):
-            urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)).read()
+    with httpx.Client(headers={"Authorization": f"Bearer {token}"}) as client:
+        while not stop.wait(0.05):
+            with suppress(httpx.HTTPError):
+                client.post(url, json=body)
 
 
 # --- pages ---
@@ -244,7 +242,7 @@ def main() -> None:
     parser.add_argument("--all", type=Path, metavar="FOLDER", help="every page, in light, dark and narrow")
     folder = parser.parse_args().all
     with tempfile.TemporaryDirectory(prefix="shoal-screens-") as place:
-        os.chmod(place, 0o755)
+        Path(place).chmod(0o755)  # jobs look into it
         with loaded(Path(place) / "home", Path(place)) as shown, sync_playwright() as driver:
             browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
             every(browser, shown, folder) if folder else pictures(browser, shown)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +34,10 @@ resources: {cpus: 0.1, memory: 256MiB}
 
 
 @pytest.fixture
-def page(server: Running, window: Window) -> Iterator[Any]:
+def page(server: Running, window: Window) -> Any:
     """Of an admin. Nothing that is asked for is refused."""
     window.sign_in(server)
-    yield window.page
+    return window.page
 
 
 def press(page: Any, name: str, says: str, then: str) -> None:

@@ -39,7 +39,8 @@ def test_the_whole_story(server: Running, window: Window, open_folder: Path) -> 
         "        print('a line after the fall')\n"
         "        time.sleep(600)\n"
     )
-    first = f"name: holds\ncommand:\n  - python3\n  - -u\n  - -c\n  - |\n        {script}resources: {{accelerators: 1}}\n"
+    words = "command:\n  - python3\n  - -u\n  - -c\n  - |\n"
+    first = f"name: holds\n{words}        {script}resources: {{accelerators: 1}}\n"
     then = "name: waits\ncommand: [sleep, '600']\nresources: {accelerators: 1}\n"
 
     # Sign in, submit, and follow the log.

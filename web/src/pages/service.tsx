@@ -115,7 +115,7 @@ function Overview({ service }: { service: ServiceDetail }) {
     ...(goal != null ? [{ name: "objective", points: samples.map((one): [number, number | null] => [one.at, goal]) }] : []),
   ];
   const rate = [{ name: "requests a second", points: samples.map((one): [number, number | null] => [one.at, one.rate]) }];
-  const within = goal != null ? kept(samples, goal) : null;
+  const within = goal != null && history.data ? kept(samples, goal) : null;
   return (
     <div class="stack">
       {service.state !== "READY" && service.state !== "STOPPED" && <NotReady service={service} />}

@@ -7,7 +7,7 @@ export function Abilities({ title, all }: { title: string; all: readonly Capabil
   return (
     <Card title={title}>
       <div class="table-scroll" tabIndex={0} role="group" aria-label={title}>
-        <table class="grid">
+        <table class="grid facing">
           <thead><tr><th scope="col">What</th><th scope="col">Here</th><th scope="col">How, or why not</th></tr></thead>
           <tbody>
             {all.map((one) => (

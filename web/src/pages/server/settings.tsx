@@ -25,7 +25,7 @@ export function Settings() {
       <Card label="Settings">
         {shown.length === 0 ? <Empty title={changed && !typed ? "All settings are the default" : "No setting has this in it"} /> : (
           <div class="table-scroll" tabIndex={0} role="group" aria-label="Settings">
-            <table class="grid">
+            <table class="grid facing">
               <thead><tr><th scope="col">Setting</th><th scope="col">Value</th><th scope="col">What it means</th></tr></thead>
               <tbody>
                 {shown.map((one) => (
