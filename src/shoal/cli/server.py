@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ from shoal import __version__
 from shoal.base.console.command import FAILED, NO_SERVER, command
 from shoal.base.console.panels import SERVER
 from shoal.cli.context import CliContext
-from shoal.core import Capability, Invalid, ShoalError
+from shoal.core import Invalid, ShoalError
 
 if TYPE_CHECKING:
     from shoal.contract.models import NodeView
@@ -165,40 +165,23 @@ def doctor(
 ) -> None:
     """What this machine, or an engine's cluster, offers to jobs, what is missing, and what that costs. The exit code is
     1 if no job can start. Needs no server."""
-    from shoal.base.discover import find_one
-    from shoal.engine.probe import probe_machine
+    from shoal.control.doctor import examine
 
     home = context.folder().absolute()
     answer: dict[str, Any] = {"home": str(home)}
-    found: list[Capability] = []
+    slots = section = None
     if engine != "local":
         from shoal.control.settings import load_settings
-        from shoal.engine import EngineOptions
 
         values = load_settings({"home": home, "engine": engine}, sets=sets or ()).values
-        probe = find_one("engine_probes", engine)
-        options = EngineOptions(home, values.slots, getattr(values, engine, None))
-        found += probe.load()(options) if probe is not None else ()
+        slots, section = values.slots, getattr(values, engine, None)
         answer["engine"] = engine
-    else:
-        found += [*probe_machine(home), *_components(home)]
+    found = examine(home, engine=engine, slots=slots, settings=section)
     stopped = any(one.stops_everything for one in found)
     answer |= {"jobs_can_start": not stopped, "capabilities": [asdict(one) for one in found]}
     context.show(answer, lambda: _capabilities(answer["capabilities"]))
     if stopped:
         raise typer.Exit(FAILED)
-
-
-def _components(home: Path) -> Iterator[Capability]:
-    """What the installed components can do here."""
-    from shoal.control.extensions.installed import installed_extensions, missing_components
-
-    yield from missing_components()
-    for one in installed_extensions():
-        try:
-            yield from one.probe(home)
-        except Exception as error:  # of a component of others: the answer on all else counts
-            yield Capability(one.name, False, f"its probe failed: {type(error).__name__}: {error}")
 
 
 def nodes(context: CliContext) -> None:

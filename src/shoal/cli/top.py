@@ -1,9 +1,12 @@
-"""`shoal top`: the cluster at a glance, redrawn at every event."""
+"""`shoal top`: the cluster at a glance: views by mouse and keys on a terminal, a plain picture elsewhere."""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,8 +45,14 @@ def top(
     context: CliContext,
     once: Annotated[bool, typer.Option("--once", help="One picture, then leave.")] = False,
     every: Annotated[float, typer.Option(min=0.25, help="Redraw at least so often, in seconds.")] = 1.0,
+    plain: Annotated[bool, typer.Option("--plain", help="One picture that redraws itself, without keys.")] = False,
 ) -> None:
-    """Live view of jobs, nodes and tenants; Ctrl-C leaves. With --json one line per picture."""
+    """Live view of jobs, services, nodes, tenants and events. Keys: 1 to 5 choose the view, Enter opens a job, / filters,
+    c, s and r cancel, suspend and resume it, q leaves. The extra `top` brings it.
+
+    In a pipe, with --plain, or without the extra: one picture that redraws itself; Ctrl-C leaves. With --json one line
+    per picture.
+    """
     with context.client(patience_s=30.0) as client:
         if once:
             picture = _look(client)
@@ -51,8 +60,18 @@ def top(
         elif context.json:
             for picture in _pictures(client, every):
                 context.line(picture.plain(), lambda: None)
+        elif not plain and _has_screen():
+            from shoal.cli.screen import TopApp
+
+            TopApp(client, every).run()
         else:
             _live(client, every)
+
+
+def _has_screen() -> bool:
+    """Whether this is a terminal with keys, and the library for it is there."""
+    terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    return terminal and find_spec("textual") is not None
 
 
 def _live(client: Client, every: float) -> None:

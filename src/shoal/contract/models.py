@@ -429,6 +429,35 @@ class StatusView(View):
     """The key figures of each component that has any."""
 
 
+class SettingView(View):
+    """`changed`: it is not the default. A secret's value is hidden."""
+
+    name: str
+    value: Any = None
+    changed: bool = False
+    text: str = ""
+
+
+class SettingList(View):
+    settings: list[SettingView] = Field(default_factory=list)
+
+
+class CapabilityView(View):
+    """One thing that the machine can or cannot do, and what its absence costs."""
+
+    name: str
+    available: bool
+    detail: str
+    consequence: str = ""
+
+
+class DoctorView(View):
+    """The most important first."""
+
+    jobs_can_start: bool
+    capabilities: list[CapabilityView] = Field(default_factory=list)
+
+
 class ProblemView(View):
     what: str
     where: str | None = None

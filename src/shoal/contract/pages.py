@@ -100,13 +100,15 @@ Part = Annotated[Table | Series | Timeline, Field(discriminator="kind")]
 
 class Action(View):
     """What a reader may do: the command line that does it, and the request that it stands for. `warning` says what will
-    happen, and is put to a person before an action that ends or removes something."""
+    happen, and is put to a person before an action that ends or removes something. `note` says it of one that does no
+    harm."""
 
     name: str
     command: list[str]
     method: Literal["POST", "PUT", "PATCH", "DELETE"]
     path: str
     warning: str = ""
+    note: str = ""
 
 
 class Page(View):

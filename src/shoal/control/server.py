@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shoal import __version__
 from shoal.base import processes
@@ -42,9 +42,11 @@ from shoal.core import Conflict, Forbidden, Invalid, NotFound, ShoalError, Unava
 
 if TYPE_CHECKING:
     from shoal.control.api.feed import Feed
+    from shoal.control.api.told import Told
     from shoal.control.door import Door
     from shoal.control.plane import ControlPlane
     from shoal.control.tls import SecureDoor
+    from shoal.core import Capability
     from shoal.engine import Engine
     from shoal.store import Store, Tables
 
@@ -186,6 +188,25 @@ async def _serve(
         ) from failures[0]
 
 
+def _told(settings: Settings) -> Told:
+    """How this server is set, and what its machine offers."""
+    from shoal.control.api.told import Told
+
+    def described() -> list[tuple[str, Any, Any, str]]:
+        from shoal.control.settings import describe
+
+        return [(one.name, one.value, one.default, one.text) for one in describe(settings)]
+
+    def examined() -> Sequence[Capability]:
+        from shoal.control.doctor import examine
+
+        values = settings.values
+        engine = getattr(values, values.engine, None)
+        return examine(settings.home.path, engine=values.engine, slots=values.slots, settings=engine)
+
+    return Told(described, examined)
+
+
 def _take_over(settings: Settings, home: Home, tables: Sequence[Tables], standing_by: Callable[[str], None]) -> Store:
     """The database under our control, once no other server controls it. Blocks."""
     from shoal.control.home import recovery
@@ -310,7 +331,7 @@ async def _answer(
 def _make_door(plane: ControlPlane, settings: Settings, feed: Feed) -> Door:
     from shoal.control.door import Door
 
-    return Door(plane, settings.values.tokens, feed)
+    return Door(plane, settings.values.tokens, feed, _told(settings))
 
 
 def _refusal(error: Exception) -> tuple[int, list[tuple[bytes, bytes]], bytes]:

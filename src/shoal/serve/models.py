@@ -27,6 +27,24 @@ class TrafficView(View):
     p99_s: float | None = None
 
 
+class TrafficSample(View):
+    """What the gateway measured of a service in the minute before `at` (Unix time). `rejected` counts from the start of
+    the gateway."""
+
+    at: float
+    p50_s: float | None = None
+    p99_s: float | None = None
+    rate_per_s: float = 0.0
+    rejected: int = 0
+
+
+class ServiceHistory(View):
+    """Oldest first, since the server's start: the last hour every ten seconds, and up to a day before it in steps of
+    five minutes, of which the greatest latency is kept."""
+
+    samples: list[TrafficSample] = Field(default_factory=list)
+
+
 class ServedModelView(View):
     """A model's version as the gateway sees it; `state` is UNKNOWN while it says nothing. `runtime_state` is a word of
     its runtime, "" where that gives none, and `figures` are the runtime's own."""

@@ -9,7 +9,7 @@ from shoal.contract.events import EventKinds
 
 
 class PlaneState(StrEnum):
-    """ACTIVE: it answers, and hands work over. SUSPENDED: it does neither, and what it had running was asked to end."""
+    """ACTIVE: it answers, and hands work over. SUSPENDED: it does neither; what runs goes on."""
 
     ACTIVE = "ACTIVE"
     SUSPENDED = "SUSPENDED"
@@ -35,7 +35,7 @@ class PlaneEvent(EventKinds):
     CREATED = "plane.created", "A virtual control plane was made."
     SUSPENDED = (
         "plane.suspended",
-        "A plane was suspended: it answers no more, and what it had running was asked to end.",
+        "A plane was suspended: it answers no more, and nothing new of it starts. What runs goes on.",
     )
     RESUMED = "plane.resumed", "A suspended plane answers and hands work over again."
     RESTORED = "plane.restored", "A backup was put in the place of what a plane knew."

@@ -13,7 +13,7 @@ from shoal.core import Forbidden, NotFound
 from shoal.extension.describe import fails, shows
 from shoal.extension.web import NEWEST, FromApi, TenantQuery, Who, answer, extension_of, filter_of
 from shoal.web import site
-from shoal.web.models import ChangesView, LinkView, SignedInView, SignIn
+from shoal.web.models import ChangesView, LinkView, SharesView, SignedInView, SignIn
 from shoal.web.oidc_api import add_oidc
 from shoal.web.parts import Parts
 from shoal.web.requests import HOSTS_HINT, is_own_host, is_own_page, is_secure
@@ -28,6 +28,7 @@ def router_of() -> APIRouter:
     _add_sessions(router)
     add_oidc(router)
     _add_stream(router)
+    _add_shares(router)
     return router
 
 
@@ -127,6 +128,19 @@ def _check_page(request: Request, page: Parts) -> None:
         raise Forbidden("a sign-in comes from the server's own page", where="Origin", hint=HOSTS_HINT)
     if not headers.get("content-type", "").lower().startswith("application/json"):
         raise Forbidden("a sign-in is JSON", hint="send Content-Type: application/json")
+
+
+# --- fairness over time ---
+
+
+def _add_shares(router: APIRouter) -> None:
+    @router.get(
+        "/v1/web/shares", summary="What tenants were due and received of the accelerators, over time",
+        response_class=Response, responses={**shows(SharesView), **fails(404, 422, 503)},
+    )  # fmt: skip
+    async def shares(page: OfPage, who: Who, tenant: TenantQuery = None) -> Response:
+        """Of one tenant; an admin who names none sees those with the greatest shares."""
+        return answer(SharesView(tenants=page.shares.samples(filter_of(who, tenant))).model_dump())
 
 
 # --- the stream ---

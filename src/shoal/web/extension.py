@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from shoal import __version__
 from shoal.base.extras import install
+from shoal.base.history import EVERY_S
 from shoal.base.home import Home, read_server
 from shoal.base.loops import BackgroundLoop, RunningLoop
 from shoal.contract.principal import Principal
@@ -25,6 +26,7 @@ from shoal.web.parts import Parts
 from shoal.web.requests import host_name, refuse
 from shoal.web.sessions import Codes, Identity, KnownTokens, Session, Sessions, Voucher
 from shoal.web.settings import OidcSettings, WebSection
+from shoal.web.shares import ShareHistory, shares_of
 from shoal.web.stream import Hub
 from shoal.web.tables import TABLES
 
@@ -56,6 +58,7 @@ class Web(Extension, Parts):
         self.site = site.Site()
         self.tokens = KnownTokens()
         self.codes = Codes(server.clock)
+        self.shares = ShareHistory()
         self.hub = Hub(server.clock.now, __version__, most_of_one=settings.streams)
         self.sessions = Sessions(
             server.store, server.clock, lifetime_s=settings.lifetime, idle_s=settings.idle, ended=self._ended
@@ -88,7 +91,10 @@ class Web(Extension, Parts):
         await self.sessions.write()
 
     def loops(self) -> Sequence[BackgroundLoop]:
-        return (RunningLoop("sessions", self._write), RunningLoop("stream", self._beat))
+        return (
+            RunningLoop("sessions", self._write), RunningLoop("stream", self._beat),
+            RunningLoop("shares", self._share),
+        )  # fmt: skip
 
     async def _write(self) -> None:
         while True:
@@ -100,6 +106,11 @@ class Web(Extension, Parts):
             await asyncio.sleep(_BEAT_EVERY_S)
             self.hub.end(lambda tab: tab.session is not None and not self.sessions.is_live(tab.session), "expired")
             self.hub.beat()
+
+    async def _share(self) -> None:
+        while True:
+            self.shares.sample(self._server.clock.now(), shares_of(self._server.snapshot()))
+            await asyncio.sleep(EVERY_S)
 
     # --- sense ---
 

@@ -35,6 +35,21 @@ class LinkView(View):
     url: str = ""
 
 
+class ShareSample(View):
+    """Parts of all accelerators that tenants held at that moment (Unix time): due by weight, and received."""
+
+    at: float
+    due: float
+    received: float
+
+
+class SharesView(View):
+    """By tenant, oldest first, since the server's start: the last hour every ten seconds, and up to a day before it in
+    means of five minutes."""
+
+    tenants: dict[str, list[ShareSample]] = Field(default_factory=dict)
+
+
 class WebEventView(View):
     """One committed event, as the page's stream names it."""
 

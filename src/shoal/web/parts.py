@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shoal.extension.asking import Api
 from shoal.web.sessions import Codes, KnownTokens, Session, Sessions
+from shoal.web.shares import ShareHistory
 from shoal.web.site import Site
 from shoal.web.stream import Hub
 
@@ -26,6 +27,7 @@ class Parts:
     codes: Codes
     sessions: Sessions
     hub: Hub
+    shares: ShareHistory
     is_open = False
     oidc: Provider | None = None
     """Who signs people in that have no token of their own."""

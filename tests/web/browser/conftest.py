@@ -10,6 +10,7 @@ import json
 import os
 import re
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -103,6 +104,14 @@ def chromium() -> Iterator[Any]:
         )
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """One that jobs of every user can look into."""
+    with tempfile.TemporaryDirectory(prefix="shoal-web-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 @dataclass

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -12,14 +10,6 @@ import pytest
 from tests.web.browser.conftest import Running, Window, cookies_of, eventually, fetched
 
 HOSTILE = "<img src=x onerror=window.hacked=1>"
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """One that jobs of every user can look into."""
-    with tempfile.TemporaryDirectory(prefix="shoal-web-") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
 
 
 def manifest(name: str, code: str) -> dict[str, object]:

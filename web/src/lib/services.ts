@@ -41,10 +41,14 @@ export interface Sample {
   readonly rate: number;
 }
 
-const KEPT = 720;
-
-/** What was seen of the traffic since the page was opened; the server tells the last minute only. */
-export function remember(samples: readonly Sample[], next: Sample): Sample[] {
+/** What the server has sampled, and what the page has seen since: the newest sample is at most seconds old. */
+export function withNewest(samples: readonly Sample[], seen: Sample | null): readonly Sample[] {
   const last = samples[samples.length - 1];
-  return last && next.at - last.at < 1 ? [...samples] : [...samples.slice(-KEPT + 1), next];
+  return seen && (!last || seen.at - last.at > 1) ? [...samples, seen] : samples;
+}
+
+/** The part of the samples with requests whose P99 kept the objective; null where there were none. */
+export function kept(samples: readonly Sample[], goal_s: number): number | null {
+  const measured = samples.filter((one) => one.p99_s !== null);
+  return measured.length > 0 ? measured.filter((one) => (one.p99_s ?? 0) <= goal_s).length / measured.length : null;
 }

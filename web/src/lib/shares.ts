@@ -29,3 +29,37 @@ export function sharesOf(tenants: readonly Given[]): Share[] {
     held: heldOf(one),
   }));
 }
+
+export interface ShareSample {
+  readonly at: number;
+  readonly due: number;
+  readonly received: number;
+}
+
+interface ShareLine {
+  readonly name: string;
+  readonly points: readonly (readonly [number, number | null])[];
+}
+
+export const dueAndReceived = (samples: readonly ShareSample[]): ShareLine[] => [
+  { name: "received", points: samples.map((one) => [one.at, one.received] as const) },
+  { name: "due by weight", points: samples.map((one) => [one.at, one.due] as const) },
+];
+
+export const received = (tenants: Readonly<Record<string, readonly ShareSample[]>>): ShareLine[] =>
+  Object.entries(tenants).map(([name, samples]) => ({ name, points: samples.map((one) => [one.at, one.received] as const) }));
+
+/** Over the time in which the tenant was due anything; each sample counts until the next. */
+export function means(samples: readonly ShareSample[]): { readonly due: number; readonly received: number } | null {
+  let whole = 0;
+  let due = 0;
+  let got = 0;
+  samples.forEach((one, place) => {
+    const span = (samples[place + 1]?.at ?? one.at) - one.at;
+    if (one.due <= 0) return;
+    whole += span;
+    due += one.due * span;
+    got += one.received * span;
+  });
+  return whole > 0 ? { due: due / whole, received: got / whole } : null;
+}

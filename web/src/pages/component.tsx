@@ -81,7 +81,7 @@ function run(action: Action, done: () => void): void {
     title: `${sentence(action.name)}?`,
     text: (
       <>
-        <p>{action.warning || "This changes the server at once."}</p>
+        <p>{action.warning || action.note || "This changes the server at once."}</p>
         <p class="muted">
           The same in a terminal: <code>{commandLine(action.command)}</code>
         </p>

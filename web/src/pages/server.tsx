@@ -1,13 +1,22 @@
 /** How the server is, what this machine offers, and what each component says of itself. Read only. */
 import { api, ask } from "../api/client";
+import type { Status } from "../api/types";
 import { duration, number, sentence, words } from "../lib/format";
 import { href } from "../lib/router";
 import { capabilitiesOf, factsOf } from "../lib/status";
+import { isAdmin } from "../lib/session";
 import { useLoad } from "../live/load";
-import { Card, Header, Pending, Prose } from "../ui/parts";
+import { Abilities } from "../ui/abilities";
+import { Card, Header, Pending } from "../ui/parts";
+import { Tabs } from "../ui/tabs";
 import { Figures } from "./component";
+import { Doctor } from "./server/doctor";
+import { Settings } from "./server/settings";
 
-export function Server(_: { path: readonly string[] }) {
+const TABS = [["", "Overview"], ["settings", "Settings"], ["doctor", "Doctor"]] as const;
+
+export function Server({ path }: { path: readonly string[] }) {
+  const tab = path[0] ?? "";
   const { data, error, reload } = useLoad("server", (signal) => ask(api.GET("/v1/status", { signal })), ["status"], 5000);
   if (!data)
     return (
@@ -16,12 +25,21 @@ export function Server(_: { path: readonly string[] }) {
         <Pending error={error} what="the server's state" retry={reload} />
       </div>
     );
+  return (
+    <div class="page">
+      <Header title="Server" sub={<><span>Shoal {data.version}</span><span class={`chip ${data.ready ? "good" : "bad"}`}>{data.ready ? "ready" : "not ready"}</span></>} />
+      {isAdmin() && <Tabs base={["server"]} tabs={TABS} at={tab} label="Parts of the server" />}
+      {isAdmin() && tab === "settings" ? <Settings /> : isAdmin() && tab === "doctor" ? <Doctor /> : <Overview data={data} />}
+    </div>
+  );
+}
+
+function Overview({ data }: { data: Status }) {
   const status = data as unknown as Record<string, unknown>;
   const able = capabilitiesOf(status);
   const facts = factsOf(status);
   return (
-    <div class="page">
-      <Header title="Server" sub={<><span>Shoal {data.version}</span><span class={`chip ${data.ready ? "good" : "bad"}`}>{data.ready ? "ready" : "not ready"}</span></>} />
+    <div class="stack">
       {data.last_write_failed && <p class="failure">{data.last_write_failed}</p>}
       <dl class="figures">
         {facts.map(([name, value]) => (
@@ -31,24 +49,7 @@ export function Server(_: { path: readonly string[] }) {
           </div>
         ))}
       </dl>
-      {able.length > 0 && (
-        <Card title="What it can do here">
-          <div class="table-scroll" tabIndex={0} role="group" aria-label="What it can do here">
-            <table class="grid">
-              <thead><tr><th scope="col">What</th><th scope="col">Here</th><th scope="col">How, or why not</th></tr></thead>
-              <tbody>
-                {able.map((one) => (
-                  <tr>
-                    <th scope="row">{words(one.name)}</th>
-                    <td><span class={`chip ${one.available ? "good" : ""}`}>{one.available ? "yes" : "no"}</span></td>
-                    <td class="wide"><Prose text={sentence(one.detail)} />{!one.available && one.consequence && <p class="muted"><Prose text={sentence(one.consequence)} /></p>}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
-        </Card>
-      )}
+      {able.length > 0 && <Abilities title="What it can do here" all={able} />}
       <div class="cols">
         {Object.entries(data.components ?? {}).map(([name, figures]) => figures.length > 0 && (
           <Card title={<a href={href("parts", name)}>{sentence(name)}</a>}>
@@ -56,9 +57,6 @@ export function Server(_: { path: readonly string[] }) {
           </Card>
         ))}
       </div>
-      <Card title="Settings">
-        <p class="muted">They are read from flags, the environment and the settings file when the server starts. <code>shoal settings</code> shows them all, and <code>shoal doctor</code> checks the machine.</p>
-      </Card>
     </div>
   );
 }

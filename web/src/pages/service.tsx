@@ -1,10 +1,10 @@
-import { useEffect, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { api, ask } from "../api/client";
 import type { ServiceDetail } from "../api/types";
 import { duration, number, plural, resources, share } from "../lib/format";
 import { trimmed } from "../lib/manifest";
 import { go, href } from "../lib/router";
-import { objectiveOf, remember, splitsOf, type Sample } from "../lib/services";
+import { kept, objectiveOf, splitsOf, withNewest, type Sample } from "../lib/services";
 import { mayChange } from "../lib/session";
 import { documentOf } from "../lib/yaml";
 import { useLoad } from "../live/load";
@@ -96,13 +96,17 @@ function stop(service: ServiceDetail): void {
 }
 
 function Overview({ service }: { service: ServiceDetail }) {
-  const [samples, setSamples] = useState<readonly Sample[]>([]);
   const traffic = service.traffic;
-  useEffect(() => {
-    if (!traffic) return;
-    const next = { at: Date.now() / 1000, p50_s: traffic.p50_s ?? null, p99_s: traffic.p99_s ?? null, rate: traffic.rate_per_s ?? 0 };
-    setSamples((before) => remember(before, next));
-  }, [service]);
+  const history = useLoad(
+    `service history ${service.id}`,
+    (signal) => ask(api.GET("/v1/services/{ref}/history", { params: { path: { ref: service.id } }, signal })),
+    [], 10_000,
+  );
+  const samples = useMemo(() => {
+    const known = (history.data?.samples ?? []).map((one): Sample => ({ at: one.at, p50_s: one.p50_s ?? null, p99_s: one.p99_s ?? null, rate: one.rate_per_s ?? 0 }));
+    const seen = traffic ? { at: Date.now() / 1000, p50_s: traffic.p50_s ?? null, p99_s: traffic.p99_s ?? null, rate: traffic.rate_per_s ?? 0 } : null;
+    return withNewest(known, seen);
+  }, [history.data, service]);
   const objective = objectiveOf(service);
   const goal = service.slo_p99_s;
   const latency = [
@@ -110,6 +114,8 @@ function Overview({ service }: { service: ServiceDetail }) {
     { name: "P50", points: samples.map((one): [number, number | null] => [one.at, one.p50_s]) },
     ...(goal != null ? [{ name: "objective", points: samples.map((one): [number, number | null] => [one.at, goal]) }] : []),
   ];
+  const rate = [{ name: "requests a second", points: samples.map((one): [number, number | null] => [one.at, one.rate]) }];
+  const within = goal != null && history.data ? kept(samples, goal) : null;
   return (
     <div class="stack">
       {service.state !== "READY" && service.state !== "STOPPED" && <NotReady service={service} />}
@@ -123,9 +129,12 @@ function Overview({ service }: { service: ServiceDetail }) {
         <div class="figure"><dt>Refused</dt><dd>{number(traffic?.rejected ?? 0)} <small class="muted">{service.rate_limit ? `at most ${number(service.rate_limit)} a second` : "no limit of the rate"}</small></dd></div>
         <div class={`figure ${traffic?.failed ? "figure-bad" : ""}`}><dt>Failed</dt><dd>{number(traffic?.failed ?? 0)}</dd></div>
       </dl>
-      <Card title="Latency" side={<span>since this page was opened</span>}>
-        {samples.some((one) => one.p99_s !== null) ? <LazyPlot title="Latency" lines={latency} write={duration} /> : <p class="muted">No requests in the last minute.</p>}
+      <Card title={goal != null ? "Latency against the objective" : "Latency"} side={<span>{within !== null ? `${share(within)} of the time within the objective` : "a day at most, since the server started"}</span>}>
+        {samples.some((one) => one.p99_s !== null) ? <LazyPlot title="Latency" lines={latency} write={duration} /> : <p class="muted">No requests since the server started.</p>}
       </Card>
+      {samples.some((one) => one.rate > 0) && (
+        <Card title="Requests a second"><LazyPlot title="Requests a second" lines={rate} write={number} height={120} /></Card>
+      )}
       <div class="cols">
         <Replicas service={service} />
         <Models service={service} />

@@ -8,6 +8,7 @@ import { sharesOf, heldOf, type Share } from "../lib/shares";
 import { useLoad } from "../live/load";
 import { Card, Header, Meter, Name, Pending } from "../ui/parts";
 import { askNewTenant, askQuota } from "./tenants/change";
+import { SharesOverTime } from "./tenants/shares";
 import { Tokens } from "./tenants/tokens";
 
 export function Tenants({ path }: { path: readonly string[] }) {
@@ -26,7 +27,10 @@ export function Tenants({ path }: { path: readonly string[] }) {
       ) : one ? (
         <OneTenant tenant={one} share={shares.find((each) => each.name === one.name)} alone={!isAdmin()} />
       ) : (
-        <Fairness tenants={tenants} shares={shares} />
+        <>
+          <Fairness tenants={tenants} shares={shares} />
+          <SharesOverTime />
+        </>
       )}
     </div>
   );
@@ -107,6 +111,7 @@ function OneTenant({ tenant, share: one, alone }: { tenant: Tenant; share: Share
   return (
     <div class="stack">
       {one && !alone && <Card title="Share due and received"><ShareBar share={one} /></Card>}
+      <SharesOverTime tenant={tenant.name} />
       <Card title="Limits and what is used of them">
         <div class="bars">
           {LIMITS.map(([name, field, used, text]) => {

@@ -35,15 +35,24 @@ export function Dialog({ title, close, children }: { title: string; close: () =>
   );
 }
 
+export interface Field {
+  readonly label: string;
+  readonly value: string;
+  readonly kind?: "number" | "text";
+  /** What may be chosen; any text without it. */
+  readonly options?: readonly string[];
+}
+
 export interface Question {
   readonly title: string;
   /** What will happen, before it does. */
   readonly text: ComponentChildren;
   readonly act: string;
   readonly destructive?: boolean;
-  /** A value that is asked for, with what it starts from. */
-  readonly field?: { readonly label: string; readonly value: string; readonly kind?: "number" | "text" };
-  readonly run: (value: string) => Promise<void>;
+  /** Values that are asked for, with what they start from. */
+  readonly field?: Field;
+  readonly second?: Field;
+  readonly run: (value: string, second: string) => Promise<void>;
 }
 
 const asked = signal<Question | null>(null);
@@ -60,6 +69,7 @@ export function Questions() {
 
 function Asked({ question }: { question: Question }) {
   const [value, setValue] = useState(question.field?.value ?? "");
+  const [second, setSecond] = useState(question.second?.value ?? "");
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<Refused | null>(null);
   const close = (): void => {
@@ -70,7 +80,7 @@ function Asked({ question }: { question: Question }) {
     setBusy(true);
     setError(null);
     try {
-      await question.run(value);
+      await question.run(value, second);
       close();
     } catch (reason) {
       setError(asRefused(reason));
@@ -81,16 +91,8 @@ function Asked({ question }: { question: Question }) {
     <Dialog title={question.title} close={close}>
       <form onSubmit={run}>
         <div class="dialog-text">{question.text}</div>
-        {question.field && (
-          <label class="field">
-            <span>{question.field.label}</span>
-            {question.field.kind === "number" ? (
-              <input type="number" min={0} required value={value} onInput={(event) => setValue(event.currentTarget.value)} />
-            ) : (
-              <input type="text" value={value} onInput={(event) => setValue(event.currentTarget.value)} />
-            )}
-          </label>
-        )}
+        {question.field && <Input field={question.field} value={value} set={setValue} />}
+        {question.second && <Input field={question.second} value={second} set={setSecond} />}
         {error && <Failure error={error} />}
         <div class="dialog-actions">
           <button type="button" class="button" onClick={close}>
@@ -102,5 +104,22 @@ function Asked({ question }: { question: Question }) {
         </div>
       </form>
     </Dialog>
+  );
+}
+
+function Input({ field, value, set }: { field: Field; value: string; set: (value: string) => void }) {
+  return (
+    <label class="field">
+      <span>{field.label}</span>
+      {field.options ? (
+        <select value={value} onChange={(event) => set(event.currentTarget.value)}>
+          {field.options.map((one) => <option value={one}>{one}</option>)}
+        </select>
+      ) : field.kind === "number" ? (
+        <input type="number" min={0} required value={value} onInput={(event) => set(event.currentTarget.value)} />
+      ) : (
+        <input type="text" value={value} onInput={(event) => set(event.currentTarget.value)} />
+      )}
+    </label>
   );
 }

@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.routing import Route
 
 from shoal import __version__
-from shoal.control.api import arrays, errors, events, files, jobs, logs, manifests, system, tenants
+from shoal.control.api import arrays, errors, events, files, jobs, logs, machine, manifests, system, tenants
 from shoal.control.api.context import Context, count_question, find_principal, require_own
 from shoal.control.api.edge import Edge
 from shoal.extension import describe
@@ -35,7 +35,7 @@ def create_app(context: Context) -> FastAPI:
     app.state.api = events.ServerApi(context)
     app.state.extensions = context.plane.extensions
     errors.install(app)
-    for door in (jobs, arrays, logs, files, events, manifests, tenants, system):
+    for door in (jobs, arrays, logs, files, events, manifests, tenants, system, machine):
         app.include_router(door.router)
     for extension in context.plane.extensions:
         for router in extension.routers():

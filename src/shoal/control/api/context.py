@@ -16,6 +16,7 @@ from shoal.contract.principal import Callers, Principal, User, submitter
 from shoal.contract.records import Event, JobRecord
 from shoal.control.api.feed import Feed
 from shoal.control.api.prometheus import Metrics
+from shoal.control.api.told import Told
 from shoal.control.api.usage import Usage
 from shoal.control.plane import ControlPlane
 from shoal.control.tokens import TokenCache
@@ -47,6 +48,7 @@ class Context:
     metrics: Metrics = field(default_factory=Metrics)
     limits: Limits = field(default_factory=Limits)
     usage: Usage = field(default_factory=Usage)
+    told: Told = field(default_factory=Told)
 
     async def principal(self, request: Request) -> Principal:
         """The caller, unless its token is over its rate limit, or a viewer's and this changes something. Raises

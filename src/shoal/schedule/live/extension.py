@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import structlog
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from shoal.base.discover import find
 from shoal.base.loops import Defects
-from shoal.contract.pages import Page
+from shoal.contract.pages import Page, Part
 from shoal.core import Money
 from shoal.extension import Decider, Extension, LiveJob, Section, Server
+from shoal.schedule.live.page import bare_page, page_of, with_questions
+from shoal.schedule.models import WhatIf
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
+    from shoal.schedule.live.asking import Asked
     from shoal.schedule.live.scheduler import Scheduler
     from shoal.schedule.presets import ScheduleSettings
 
@@ -99,6 +104,9 @@ class Schedule(Extension):
 
     def __init__(self, server: Server, settings: ScheduleSection) -> None:
         self._server = server
+        self._settings = settings
+        self._asked: Asked | None = None
+        self._asking = asyncio.Lock()
         self.scheduler: Scheduler | None = None
         if settings.policy != NONE:
             from shoal.schedule.live.facts import KnownSpeeds, SpeedsBySize
@@ -125,18 +133,41 @@ class Schedule(Extension):
         if self.scheduler is not None:
             self.scheduler.reported(job)
 
-    def page(self, tenant: str | None) -> Page | None:  # noqa: ARG002
-        """The same for everybody: prices name no tenant."""
-        if self.scheduler is None:
+    def page(self, tenant: str | None) -> Page | None:
+        """Prices name no tenant. Only an admin asks other policies, for they see all tenants' jobs."""
+        if self.scheduler is None and tenant is not None:
             return None
-        from shoal.schedule.live.page import page_of
+        page = bare_page() if self.scheduler is None else page_of(self.scheduler)
+        if tenant is not None:
+            return page
+        shown: list[Part] = []
+        if self._asked is not None:
+            from shoal.schedule.live.asking import table_of
 
-        return page_of(self.scheduler)
+            shown.append(table_of(self._asked))
+        return with_questions(page, self._settings.policy, self._known(), shown)
 
     def routers(self) -> Sequence[APIRouter]:
         from shoal.schedule.live.api import router_of
 
-        return (router_of(self.snapshot),)
+        return (router_of(self.snapshot, self.what_if, self._known),)
+
+    def _known(self) -> Sequence[str]:
+        """The policies that can be asked, by the names that are declared: none is imported for that."""
+        return [
+            one for one in find("policies") if one not in _NOT_LIVE and (one != "min-cost" or self._settings.prices)
+        ]
+
+    async def what_if(self, policy: str) -> WhatIf:
+        """What this policy would do now: one question at a time, in a thread."""
+        async with self._asking:
+            lines = await self.snapshot()
+            from shoal.schedule.live.asking import Asked, ask
+
+            settings = replace(self._settings.rounds(), policy=policy, agnostic=False)
+            found = await asyncio.to_thread(ask, lines, settings)
+            self._asked = Asked(self._server.clock.now(), found)
+            return found
 
     async def snapshot(self) -> list[str]:
         """The live state as lines that `shoal schedule` reads: for asking what another policy would decide."""

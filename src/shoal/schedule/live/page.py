@@ -2,8 +2,33 @@
 
 from __future__ import annotations
 
-from shoal.contract.pages import Column, Figure, Line, Mood, Page, Series, Table, Value
-from shoal.schedule.live.scheduler import Scheduler
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shoal.contract.pages import Action, Column, Figure, Line, Mood, Page, Part, Series, Table, Value
+
+if TYPE_CHECKING:
+    from shoal.schedule.live.scheduler import Scheduler
+
+PATH = "/v1/schedule/what-if"
+
+
+def bare_page() -> Page:
+    """Where admission alone decides."""
+    return Page(title="Scheduling", figures=[Figure(name="policy", value="none: admission alone")])
+
+
+def with_questions(page: Page, present: str, policies: Sequence[str], answer: Sequence[Part]) -> Page:
+    """For an admin: the answer to the last question, and what can be asked."""
+    actions = [
+        Action(
+            name=f"ask what {name} would do", command=["shoal", "schedule", "what-if", "--policy", name],
+            method="POST", path=f"{PATH}/{name}",
+            note="The policy is asked about the jobs of this moment. Nothing is changed: this page shows its answer.",
+        )
+        for name in policies if name != present
+    ]  # fmt: skip
+    return page.model_copy(update={"parts": [*answer, *page.parts], "actions": actions})
 
 
 def page_of(scheduler: Scheduler) -> Page:

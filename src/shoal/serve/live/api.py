@@ -212,6 +212,18 @@ async def explain(services: Manager, who: Asker, ref: ServiceRef, tenant: Tenant
     return answer(await services.explain(service.id))
 
 
+@router.get(
+    "/{ref}/history", summary="How a service did over time",
+    responses={**shows(models.ServiceHistory), **fails(404, 409, 422, 503)},
+)  # fmt: skip
+async def history(
+    request: Request, services: Manager, who: Asker, ref: ServiceRef, tenant: TenantQuery = None
+) -> Response:
+    """Latency, rate and refusals as the gateway measured them, since the server's start and a day at most."""
+    service = await find_service(services, who, ref, tenant=tenant)
+    return answer(extension_of(request, Serving).histories.view(service.id).model_dump())
+
+
 @router.get("/{ref}/events", summary="The events of one service and its replicas", responses=EVENTS_ANSWERED)
 async def events(
     api: FromApi, services: Manager, who: Who, ref: ServiceRef, asked: AskedEvents, tenant: TenantQuery = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
+from shoal.base.history import EVERY_S
 from shoal.base.http import Limits
-from shoal.base.loops import BackgroundLoop
+from shoal.base.loops import BackgroundLoop, RunningLoop
 from shoal.contract.events import EventKinds
 from shoal.contract.pages import Column, Figure, Page, Table, Value
 from shoal.contract.records import Event
@@ -22,6 +24,7 @@ from shoal.extension.metrics import gauge
 from shoal.serve.contract import TOKEN_VARIABLE, Address, GatewayConfig, connection_name, parse_replica_name
 from shoal.serve.lifecycle import ServiceEvent
 from shoal.serve.live.gateway import Gateway, LocalGateway
+from shoal.serve.live.history import Histories
 from shoal.serve.live.manager import ServiceManager, Serving
 from shoal.serve.live.reconciler import ServiceReconciler
 from shoal.serve.live.tables import TABLES
@@ -85,6 +88,7 @@ class Serve(Serving):
         self._server = server
         given = settings.gateway(any_port=server.any_port, limits=server.http_limits)
         self._gateway = gateway = gateway or LocalGateway(server.home / "serve", given)
+        self.histories = Histories()
         self.services = ServiceManager(server, gateway, wake=lambda: self.reconciler.wake())
         self.reconciler = ServiceReconciler(self.services, server, gateway, replica_token=self._replica_token)
 
@@ -92,7 +96,14 @@ class Serve(Serving):
         self.services.open()
 
     def loops(self) -> Sequence[BackgroundLoop]:
-        return (self.reconciler,)
+        return (self.reconciler, RunningLoop("history", self._sample))
+
+    async def _sample(self) -> None:
+        while True:
+            if (status := self.services.gateway_seen.status) is not None:
+                live = frozenset(known.record.id for known in self.services.live())
+                self.histories.sample(self._server.clock.now(), status.services, live)
+            await asyncio.sleep(EVERY_S)
 
     def committed(self, events: Iterable[Event]) -> None:
         self.reconciler.committed(events)

@@ -58,7 +58,7 @@ class TenancySection(Section):
 def _turn(plane: PlaneRecord) -> Action:
     """An active plane may be suspended, a suspended one resumed."""
     verb = "suspend" if plane.state is PlaneState.ACTIVE else "resume"
-    warning = "It answers no more, and what it has running is asked to end." if verb == "suspend" else ""
+    warning = "It answers no more, and nothing new of it starts. What runs goes on." if verb == "suspend" else ""
     return Action(
         name=f"{verb.capitalize()} {plane.name}", command=["shoal", "plane", verb, plane.name], method="POST",
         path=f"/v1/planes/{plane.name}/{verb}", warning=warning,

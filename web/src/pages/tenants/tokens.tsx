@@ -2,7 +2,8 @@ import { useState } from "preact/hooks";
 import { api, ask } from "../../api/client";
 import { useLoad } from "../../live/load";
 import { askFirst } from "../../ui/dialog";
-import { Ago, Card, Copy, Name, Pending } from "../../ui/parts";
+import { Ago, Card, Name, Pending } from "../../ui/parts";
+import { Secret } from "../../ui/secret";
 import { say } from "../../ui/toast";
 
 type Role = "member" | "viewer";
@@ -44,13 +45,7 @@ export function Tokens({ tenant }: { tenant: string }) {
         </>
       }
     >
-      {made && (
-        <p class="row-gap" role="status">
-          The token, shown this once: <code class="secret">{made}</code>
-          <Copy text={made} label="Copy the token" />
-          <button type="button" class="button small" onClick={() => setMade("")}>I have it</button>
-        </p>
-      )}
+      {made && <Secret text={made} what="The token" done={() => setMade("")} />}
       {!data ? (
         <Pending error={error} what="tokens" retry={reload} />
       ) : data.tokens.length === 0 ? (
@@ -65,7 +60,7 @@ export function Tokens({ tenant }: { tenant: string }) {
                   <th scope="row"><Name>{one.label || one.id}</Name></th>
                   <td>{one.read_only ? "viewer" : "member"}</td>
                   <td><Ago at={one.created_at} /></td>
-                  <td>{one.revoked_at != null ? <>revoked <Ago at={one.revoked_at} /></> : <button type="button" class="button small" onClick={() => revoke(one.id, one.label ?? "")}>Revoke</button>}</td>
+                  <td>{one.revoked_at != null ? <>revoked <Ago at={one.revoked_at} /></> : <button type="button" class="button small" aria-label={`Revoke ${one.label || one.id}`} onClick={() => revoke(one.id, one.label ?? "")}>Revoke</button>}</td>
                 </tr>
               ))}
             </tbody>
