@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ from shoal.notify.live.settings import NotifyJob
 from shoal.notify.live.tables import TABLES
 from shoal.notify.live.watch import MET_S, Watch
 from shoal.notify.policy.batches import FLOOD, MOST_OPEN
+from shoal.notify.policy.times import Schedule
 from shoal.notify.records import EVERYONE, Kind, News, State, Subscription, Target, Topic
 from shoal.store import Store, open_store
 
@@ -265,3 +267,19 @@ async def test_an_admin_of_all_is_told_of_jobs_of_every_tenant_that_are_late(ben
     await bench.looks(15, 5.0, hook("all", Topic.LATE, tenant=EVERYONE))
     told = "job j-4 waits 1m longer than its first forecast promised: no room"
     assert await titles(bench, "n-all", "mailto:other:b@x.org") == [("mailto:other:b@x.org", told), ("n-all", told)]
+
+
+async def test_a_subscription_is_read_again_as_it_was_made(bench: Bench) -> None:
+    book = Book(bench.server)
+    book.open()
+    plans = [Schedule(), Schedule("Europe/Berlin", (time(22), time(7, 30)), 600.0), Schedule(daily=time(8))]
+    for number, (kind, plan) in enumerate(zip((Kind.WEBHOOK, Kind.SLACK, Kind.MAIL), plans, strict=True)):
+        target = Target(kind, "https://x.org/" if kind is not Kind.MAIL else "a@x.org")
+        one = hook(str(number), Topic.WAITS, Topic.FAILED, waits_s=60.0)
+        await book.add(replace(one, target=target, schedule=plan, jobs="train-*", from_seq=number), actor="admin")
+    again = Book(bench.server)
+    again.open()
+    assert again.of("team") == book.of("team")
+    with pytest.raises(NotFound, match="there is no subscription 'none'") as refused:
+        again.find("team", "none")
+    assert (refused.value.where, refused.value.hint) == ("none", "`shoal notify list` lists them")
