@@ -83,7 +83,6 @@ def test_what_a_job_leaves_gives_nothing_away_and_holds_nothing_up(
         for job in jobs.values():
             eventually(lambda: client.job(job).state.terminal)
             assert client.job(job).state is JobState.CANCELLED
-        look()
         (uid,) = uids
         eventually(lambda: processes_of(uid) == [])
         ended = {

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shoal.calendar.keeping import CPU, FOREVER, Ask, Book, Load
 from shoal.calendar.windows import Plan, Window
+from shoal.core import ANY
 
 GPU = "a100"
 TENANTS = ["ada", "bob", "eve"]
@@ -68,6 +69,33 @@ def test_maintenance_leaves_nothing_on_its_node() -> None:
     book = Book(60.0, cluster(4, 4), loads, [window(100.0, 200.0, None, None, ("n0",))], lead_s=50.0)
     assert set(book.leaving(50.0, {})) == {"a"}
     assert set(book.verdicts([ask("x", "ada", 1, None)])["x"].off) == {"n0"}
+
+
+def test_what_has_no_limit_counts_beside_a_start_until_it_would_be_asked_to_leave() -> None:
+    book = Book(60.0, cluster(4), [load("a", "bob", "n0", 2)], [window(100.0, 200.0)], lead_s=50.0)
+    assert book.refuser(ask("x", "bob", 1, 60.0), "n0") is not None
+    assert replace(book, now=0.0).refuser(ask("x", "bob", 1, 150.0), "n0") is None
+
+
+def test_what_lies_on_named_nodes_is_placed_before_what_lies_anywhere() -> None:
+    windows = [window(1.0, 9.0, "ada", 4, name="a"), window(1.0, 9.0, "bob", 4, ("n0",), name="b")]
+    claims = Book(0.0, cluster(4, 4), [], windows).claims
+    assert {one.window.plan.id: {*one.amounts} for one in claims} == {"a": {"n1"}, "b": {"n0"}}
+
+
+def test_any_device_is_each_of_them_and_others_than_the_claimed_are_free() -> None:
+    nodes = {"n0": {GPU: 2, "h100": 2, CPU: 4000}}
+    pinned = Window(Plan("w", "w", "ada", 0.0, 100.0, (), 2, GPU), 0.0, 100.0)
+    book = Book(0.0, nodes, [], [pinned])
+    assert book.refuser(Ask("x", "bob", {"h100": 1}, 1, 50.0), "n0") is None
+    assert book.refuser(Ask("x", "bob", {GPU: 1}, 1, 50.0), "n0") is pinned
+    assert book.refuser(Ask("x", "bob", {ANY: 1}, 1, 50.0), "n0") is pinned
+    assert book.refuser(Ask("x", "ada", {ANY: 1}, 1, 50.0), "n0") is None
+
+
+def test_a_window_for_devices_where_there_is_none_claims_nothing() -> None:
+    (claim,) = Book(0.0, {"n0": {CPU: 4000}}, [], [window(0.0, 9.0)]).claims
+    assert claim.amounts == {}
 
 
 # --- oracles ---

@@ -57,6 +57,12 @@ def test_each_receiver_and_each_tenant_is_bounded(
         assert one.channel in channels or of_tenant >= bounds.of_tenant or len(channels) >= bounds.all
 
 
+def test_those_that_are_chosen_count_for_their_tenant_too() -> None:
+    waiting = [Open(f"d{n}", f"c{n}", "t1", float(n)) for n in range(6)] + [Open("e", "f", "t2", 9.0)]
+    chosen = choose(waiting, [Open("b", "x", "t1", 0.0)], 10.0, Bounds(all=10, of_tenant=4))
+    assert [one.id for one in chosen] == ["d0", "d1", "d2", "e"]
+
+
 @given(st.integers(1, 200), st.text(max_size=10), st.floats(0.1, 600), st.floats(0, 1e6))
 def test_back_off_grows_to_an_hour(attempts: int, key: str, first: float, asked: float) -> None:
     wait = back_off_s(attempts, key, first, asked)
@@ -82,6 +88,12 @@ def test_news_are_carried_in_order_and_once(waiting: list[str], open_now: int, d
     if not digest and len(waiting) <= FLOOD:
         assert all(len(batch) == 1 for batch in made)
     assert made or not waiting or open_now >= MOST_OPEN
+
+
+def test_so_many_come_one_by_one_and_one_more_is_a_flood() -> None:
+    few = [str(n) for n in range(FLOOD)]
+    assert batches(few, 0, digest=False) == [[one] for one in few[:MOST_OPEN]]
+    assert batches([*few, "x"], 0, digest=False)[0] == [*few, "x"][:LARGEST]
 
 
 # --- what is told ---

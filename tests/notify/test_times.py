@@ -103,3 +103,22 @@ def test_wrong_quiet_hours_are_refused(text: str) -> None:
 def test_wrong_time_zones_are_refused(name: str) -> None:
     with pytest.raises(Invalid, match="no time zone"):
         read_zone(name, "zone")
+
+
+@pytest.mark.parametrize(
+    ("at", "quiet", "wanted"),
+    [
+        ("22:00", ("22:00", "07:00"), True),
+        ("07:00", ("22:00", "07:00"), False),
+        ("21:59:59", ("22:00", "07:00"), False),
+        ("06:59:59", ("22:00", "07:00"), True),
+        ("12:00", ("12:00", "13:00"), True),
+        ("13:00", ("12:00", "13:00"), False),
+    ],
+)
+def test_quiet_hours_begin_at_their_first_moment_and_end_before_their_last(
+    at: str, quiet: tuple[str, str], wanted: bool
+) -> None:
+    moment = datetime.combine(datetime(2026, 5, 4), time.fromisoformat(at), ZoneInfo("Europe/Berlin")).timestamp()
+    begin, end = (time.fromisoformat(one) for one in quiet)
+    assert is_quiet(moment, (begin, end), ZoneInfo("Europe/Berlin")) is wanted

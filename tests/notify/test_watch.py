@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from shoal.core import Budget, Budgets, ManualClock, Miss, Objectives
+from shoal.contract.lifecycle import JobState
+from shoal.core import Budget, Budgets, ManualClock, Miss, NotFound, Objectives
 from shoal.notify.live.book import Book
 from shoal.notify.live.outbox import Entry, Outbox
 from shoal.notify.live.reader import Reader
+from shoal.notify.live.settings import NotifyJob
 from shoal.notify.live.tables import TABLES
 from shoal.notify.live.watch import MET_S, Watch
 from shoal.notify.policy.batches import FLOOD, MOST_OPEN
-from shoal.notify.records import Kind, News, State, Subscription, Target, Topic
+from shoal.notify.policy.times import Schedule
+from shoal.notify.records import EVERYONE, Kind, News, State, Subscription, Target, Topic
 from shoal.store import Store, open_store
 
 NOW = 1_800_000_000.0
@@ -40,16 +44,35 @@ class Bench:
     store: Store
     clock: ManualClock
     answers: Answers = field(default_factory=Answers)
+    waiting: dict[str, Any] = field(default_factory=dict)
+    """Jobs by their ids; `starts` are the forecasts of when they do."""
+    starts: dict[str, float | None] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    sections: dict[str, NotifyJob] = field(default_factory=dict)
+
+    def job(self, id_: str, tenant: str = "team", queued_at: float = NOW, **more: Any) -> None:
+        live = SimpleNamespace(
+            id=id_, tenant=tenant, name=id_, queued_at=queued_at, state=JobState.QUEUED, array_id=None, attempt=1,
+            owner_id=None, **more,
+        )  # fmt: skip
+        self.waiting[id_] = SimpleNamespace(job=live, wait=SimpleNamespace(text="no room"), tenant=tenant)
+
+    async def explain(self, id_: str) -> Any:
+        self.asked.append(id_)
+        if id_ not in self.starts:
+            raise NotFound("it waits no more")
+        return SimpleNamespace(estimated_start=self.starts[id_])
 
     @property
     def server(self) -> Any:
         return SimpleNamespace(
-            store=self.store, clock=self.clock, derive_secret=lambda _: "ab" * 32, job=lambda _: None,
-            on_fatal=pytest.fail, snapshot=lambda: SimpleNamespace(pending=SimpleNamespace(by_id={})),
+            store=self.store, clock=self.clock, derive_secret=lambda _: "ab" * 32, job=self.waiting.get,
+            on_fatal=pytest.fail, snapshot=lambda: SimpleNamespace(pending=SimpleNamespace(by_id=dict(self.waiting))),
+            explain=self.explain,
             ask_all=lambda asked: [self.answers] if asked in (Budgets, Objectives) else [],
         )  # fmt: skip
 
-    async def looks(self, turns: int = 1, step_s: float = 5.0) -> None:
+    async def looks(self, turns: int = 1, step_s: float = 5.0, *more: Subscription) -> None:
         """A server that was started anew looks so often."""
         server, outbox = self.server, Outbox(self.store)
         book = Book(server)
@@ -59,8 +82,11 @@ class Bench:
                 "n-1", "team", "hook", Target(Kind.WEBHOOK, "https://x.org/"), frozenset({Topic.SERVICE, Topic.BUDGET}),
                 NOW, "admin", 0,
             )  # fmt: skip
-            await book.add(one, actor="admin")
-        watch = Watch(server, book, outbox, Reader(server, book, outbox, lambda: None), lambda: None)
+            for each in (one, *more):
+                await book.add(each, actor="admin")
+        reader = Reader(server, book, outbox, lambda: None)
+        reader.sections.update(self.sections)
+        watch = Watch(server, book, outbox, reader, lambda: None)
         await watch.open()
         for _ in range(turns):
             await watch.turn()
@@ -173,3 +199,87 @@ async def test_writers_at_the_same_time_keep_all(bench: Bench) -> None:
     outbox = Outbox(bench.store)
     await asyncio.gather(*(outbox.put([entry(number), entry(0)], number) for number in range(1, 40)))
     assert len(await bench.told()) == 40
+
+
+def hook(name: str, *topics: Topic, tenant: str = "team", waits_s: float | None = None) -> Subscription:
+    target = Target(Kind.WEBHOOK, "https://x.org/")
+    return Subscription(f"n-{name}", tenant, name, target, frozenset(topics), NOW, "admin", 0, waits_s=waits_s)
+
+
+async def titles(bench: Bench, *channels: str) -> list[tuple[str, str]]:
+    """What each of the channels was told, by the channel."""
+    outbox = Outbox(bench.store)
+    while await outbox.form([*channels], NOW * 2, []) or outbox.waiting():
+        for one in outbox.waiting():
+            await outbox.tried(one.id, State.SENT, attempts=1, next_at=NOW, error="", ended_at=NOW)
+    found = outbox.deliveries(None, limit=1000)
+    return sorted((one.channel, news.title) for one in found for news in one.news)
+
+
+async def test_a_wait_is_told_of_once_to_who_asked_for_so_long_a_wait(bench: Bench) -> None:
+    bench.job("j-1")
+    bench.job("j-2", tenant="other")
+    bench.job("j-3", queued_at=NOW + 20)
+    bench.waiting["j-4"] = SimpleNamespace(job=SimpleNamespace(owner_id="svc-1"), wait=None, tenant="team")
+    bench.sections = {"j-1": NotifyJob(to=("short", "a@x.org"), on=(Topic.WAITS,), waits=15.0)}
+    subscriptions = hook("short", Topic.WAITS, waits_s=10.0), hook("long", Topic.WAITS, waits_s=1800.0)
+    await bench.looks(3, 5.0, *subscriptions)  # at 0, 5 and 10 seconds
+    assert await titles(bench, "n-short", "n-long") == []
+    await bench.looks(1)
+    assert await titles(bench, "n-short", "n-long") == [("n-short", "job j-1 waits for more than 10s: no room")]
+    await bench.looks(2)
+    await bench.looks(2)
+    assert await titles(bench, "n-short", "n-long", "mailto:team:a@x.org") == [
+        ("mailto:team:a@x.org", "job j-1 waits for more than 15s: no room"),
+        ("n-short", "job j-1 waits for more than 10s: no room"),
+        ("n-short", "job j-1 waits for more than 15s: no room"),
+        ("n-short", "job j-3 waits for more than 10s: no room"),
+    ]
+
+
+async def test_a_job_is_late_by_its_first_forecast(bench: Bench) -> None:
+    for name in ("j-1", "j-2", "j-3"):
+        bench.job(name)
+    bench.job("j-4", tenant="other")
+    bench.starts = {"j-1": NOW + 100, "j-2": None, "j-4": NOW + 100}
+    await bench.looks(1, 5.0, hook("late", Topic.LATE))
+    assert bench.asked == ["j-1", "j-2", "j-3"]
+    bench.starts["j-1"] = NOW + 9000
+    await bench.looks(1, 155.0)
+    assert await titles(bench, "n-late") == []
+    assert bench.asked == ["j-1", "j-2", "j-3", "j-2", "j-3"], "the first forecast of a job is kept"
+    await bench.looks(1)
+    assert await titles(bench, "n-late") == []
+    await bench.looks(2)
+    late = ("n-late", "job j-1 waits 1m longer than its first forecast promised: no room")
+    assert await titles(bench, "n-late") == [late]
+    del bench.waiting["j-1"]
+    await bench.looks(1)
+    bench.job("j-1")
+    await bench.looks(1)
+    assert bench.asked[-3:].count("j-1") == 1, "it waits anew, and is forecast anew"
+
+
+async def test_an_admin_of_all_is_told_of_jobs_of_every_tenant_that_are_late(bench: Bench) -> None:
+    bench.job("j-4", tenant="other")
+    bench.starts = {"j-4": NOW}
+    bench.sections = {"j-4": NotifyJob(to=("b@x.org",), on=(Topic.LATE,))}
+    await bench.looks(15, 5.0, hook("all", Topic.LATE, tenant=EVERYONE))
+    told = "job j-4 waits 1m longer than its first forecast promised: no room"
+    assert await titles(bench, "n-all", "mailto:other:b@x.org") == [("mailto:other:b@x.org", told), ("n-all", told)]
+
+
+async def test_a_subscription_is_read_again_as_it_was_made(bench: Bench) -> None:
+    book = Book(bench.server)
+    book.open()
+    plans = [Schedule(), Schedule("Europe/Berlin", (time(22), time(7, 30)), 600.0), Schedule(daily=time(8))]
+    for number, (kind, plan) in enumerate(zip((Kind.WEBHOOK, Kind.SLACK, Kind.MAIL), plans, strict=True)):
+        target = Target(kind, "https://x.org/" if kind is not Kind.MAIL else "a@x.org")
+        one = hook(str(number), Topic.WAITS, Topic.FAILED, waits_s=60.0)
+        await book.add(replace(one, target=target, schedule=plan, jobs="train-*", from_seq=number), actor="admin")
+    again = Book(bench.server)
+    again.open()
+    assert again.of("team") == book.of("team")
+    with pytest.raises(NotFound, match="there is no subscription 'none'") as refused:
+        again.find("team", "none")
+    assert (refused.value.where, refused.value.hint) == ("none", "`shoal notify list` lists them")

@@ -13,7 +13,7 @@ from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
 from shoal.core import Invalid
-from shoal.notify.send.addresses import allowed, check_url, read_networks, shown_url
+from shoal.notify.send.addresses import allowed, check_mail_address, check_url, read_networks, shown_url
 from shoal.notify.send.signing import headers, secret_of
 from shoal.notify.send.webhook import Webhooks
 
@@ -75,6 +75,19 @@ def test_no_private_address_of_any_kind_is_met(address: object) -> None:
 def test_wrong_urls_are_refused(url: str) -> None:
     with pytest.raises(Invalid):
         check_url(url, "address")
+
+
+def test_urls_of_both_kinds_are_kept_and_a_refusal_names_the_field() -> None:
+    for url in ("https://x.org/a", "http://10.0.0.1:8080/a"):
+        assert check_url(url, "to") == url
+    for url in ("ftp://x.org/", "https://me@x.org/", "https:///x"):
+        with pytest.raises(Invalid) as refused:
+            check_url(url, "to")
+        assert refused.value.where == "to"
+    for address, domains in (("alice", frozenset()), ("alice@x.org", frozenset({"y.org"}))):
+        with pytest.raises(Invalid) as refused:
+            check_mail_address(address, "to", domains)
+        assert refused.value.where == "to"
 
 
 def test_a_shown_url_has_no_token() -> None:

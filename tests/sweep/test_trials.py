@@ -24,7 +24,7 @@ def test_a_grid_is_every_combination_once(given_: dict[str, list[Any]]) -> None:
     sweep = Sweep.model_validate({"parameters": given_})
     expected = [dict(zip(given_, values, strict=True)) for values in itertools.product(*given_.values())]
     assert every_trial(sweep) == expected == [sweep.trial(index) for index in range(sweep.count)]
-    with pytest.raises(Invalid, match=f"no trial {sweep.count}"):
+    with pytest.raises(Invalid, match=rf"array: the sweep has no trial {sweep.count} \(array: 0-{sweep.count - 1}\)"):
         sweep.trial(sweep.count)
 
 
@@ -55,13 +55,14 @@ def test_draws_are_even() -> None:
     """Each half, each decade, each number gets its share: within five standard deviations."""
     parameters: dict[str, Any] = {
         "flat": {"min": -1, "max": 1}, "log": {"min": 1e-4, "max": 1, "log": True},
-        "whole": {"min": 1, "max": 4, "integer": True},
+        "whole": {"min": 1, "max": 4, "integer": True}, "named": ["a", "b", "c"],
     }  # fmt: skip
     found = every_trial(Sweep.model_validate({"parameters": parameters, "random": 4000}))
     for shares, parts in (
         (Counter(one["flat"] > 0 for one in found), 2),  # type: ignore[operator]
         (Counter(math.floor(math.log10(one["log"])) for one in found), 4),  # type: ignore[arg-type]
         (Counter(one["whole"] for one in found), 4),
+        (Counter(one["named"] for one in found), 3),
     ):
         assert len(shares) == parts
         assert all(abs(count - 4000 / parts) < 5 * math.sqrt(4000 / parts) for count in shares.values())
@@ -98,7 +99,7 @@ def test_values_are_written_once_and_no_shell_sees_them() -> None:
     assert title({"lr": 0.123456, "opt": "adam", "n": 3}) == "lr=0.1235,opt=adam,n=3"
     with pytest.raises(Invalid, match="no parameter 'x'") as caught:
         substitute("${sweep.x}", values)
-    assert caught.value.hint == "parameters: a, b, c, d"
+    assert (caught.value.where, caught.value.hint) == ("${sweep.x}", "parameters: a, b, c, d")
 
 
 # --- halving ---

@@ -77,8 +77,9 @@ async def test_whoever_the_kernel_has_no_number_for_is_refused_though_the_system
     world.system.users.append(person("nobody", OVERFLOW, "staff"))
     world.rule(Kind.GROUP, "staff")
     world.rule(Kind.USER, "nobody", None, Role.ADMIN)
-    with pytest.raises(Forbidden, match="another user namespace"):
+    with pytest.raises(Forbidden, match=r"^you call from another user namespace, such as a container: this") as refused:
         await world.whose.local(OVERFLOW)
+    assert "(`shoal users token NAME`)" in (refused.value.hint or "")
 
 
 async def test_whoever_leaves_a_group_is_out_soon(world: World) -> None:
@@ -99,8 +100,9 @@ async def test_a_token_of_a_user_is_worth_what_the_user_is_now(world: World) -> 
     assert (who.user, who.own_only, who.read_only) == (User("alice", 1000), True, False)
     assert (await world.whose.holder(replace(token, read_only=True))).read_only
     world.rule(Kind.USER, "alice", "blue")
-    with pytest.raises(Forbidden, match="tenant red, where they are no more"):
+    with pytest.raises(Forbidden, match="tenant red, where they are no more") as refused:
         await world.whose.holder(token)
+    assert refused.value.hint == "ask for another one: `shoal users token alice`"
     world.rule(Kind.USER, "alice", None, Role.ADMIN)
     with pytest.raises(Forbidden):
         await world.whose.holder(token)

@@ -42,6 +42,27 @@ def test_a_user_has_the_own_rule_or_one_of_the_groups_that_agree(rules, user, gr
         assert found.run_as is (RunAs.SELF if RunAs.SELF in equal else RunAs.TENANT)
 
 
+def test_of_groups_that_agree_the_highest_role_counts_and_then_who_runs_as_themselves() -> None:
+    def rules(*rows: tuple[str, str | None, Role, RunAs]) -> dict[tuple[Kind, str], Rule]:
+        return {(Kind.GROUP, name): Rule(Kind.GROUP, name, *rest, created_at=0.0) for name, *rest in rows}  # type: ignore[arg-type]
+
+    found = rules(
+        ("a", "red", Role.MEMBER, RunAs.SELF),
+        ("b", "red", Role.LEAD, RunAs.TENANT),
+        ("c", "red", Role.LEAD, RunAs.SELF),
+        ("d", "red", Role.LEAD, RunAs.TENANT),
+        ("e", "blue", Role.VIEWER, RunAs.SELF),
+        ("f", None, Role.ADMIN, RunAs.SELF),
+    )
+    for groups, wanted in (("ab", "b"), ("abcd", "c"), ("dcb", "c"), ("bd", "b"), ("a", "a"), ("f", "f")):
+        assert rule_for(found, "bob", groups).name == wanted
+    with pytest.raises(
+        Forbidden,
+        match=r"the user bob is in groups of several tenants: a \(red\), e \(blue\), f \(admin\) \(ask the admin",
+    ):
+        rule_for(found, "bob", "fea")
+
+
 @given(st.text(min_size=1).filter(str.strip), st.integers(0, 2**32 - 1))
 def test_events_tell_which_user_acted_whatever_its_name(name: str, uid: int) -> None:
     user = User(name, uid)
