@@ -77,7 +77,7 @@ class Release:
 
     def __call__(self, *words: str, code: int = 0) -> str:
         line = [sys.executable, "-m", "shoal.cli", *words]
-        done = subprocess.run(line, env=self._env, cwd=self.home.path.parent, capture_output=True, timeout=100)
+        done = subprocess.run(line, env=self._env, cwd=self.home.path.parent, capture_output=True, timeout=300)
         assert done.returncode == code, (words, done.stdout, done.stderr)
         return (done.stderr if code else done.stdout).decode()
 
@@ -90,7 +90,7 @@ class Release:
 
     def check(self, code: int = 0) -> dict[str, Any]:
         line = [sys.executable, "-m", "shoal.cli", "upgrade", "check", "--json"]
-        done = subprocess.run(line, env=self._env, capture_output=True, timeout=100)
+        done = subprocess.run(line, env=self._env, capture_output=True, timeout=300)
         assert done.returncode == code, done.stderr
         return dict(json.loads(done.stdout))
 
@@ -120,7 +120,7 @@ def revision(home: Home) -> str | None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_jobs_and_services_run_through_an_upgrade_and_back(home: Home, newer: Path, tmp_path: Path) -> None:
     old, new = Release(home), Release(home, newer)
     assert old.check()["tables"] == []
@@ -152,7 +152,6 @@ def test_jobs_and_services_run_through_an_upgrade_and_back(home: Home, newer: Pa
         assert revision(home) == NEXT
         (backup,) = (home.path / "backups").glob("before-upgrade-*.tar")
         assert backup.stat().st_mode & 0o777 == 0o600
-        assert [one["does"] for one in new.check()["tables"] if one["tables"] == "store"] == ["nothing"]
 
         new.down()
         refused = old("up", "--detach", "--port", "0", code=6)
