@@ -5,9 +5,11 @@ The next release is this one's sources with one more revision of the store's tab
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from shoal.base.processes import kill_until_none
 from shoal.contract.lifecycle import JobState
 from shoal.engine.local.processes import marked
 from shoal.sdk import Client
+from shoal.serve import contract
 from shoal.store import Database, standings
 from shoal.store.schema import HEAD
 from tests.system.test_services import QUESTION, manifest, until
@@ -64,6 +67,10 @@ def home(tmp_path: Path) -> Iterator[Home]:
     yield home
     stop_server(home, timeout_s=20)
     kill_until_none(lambda: [each.process for each in marked(home.path)], timeout_s=20)
+    status = contract.read_status(home.serve_folder)
+    if status is not None:  # the gateway outlives servers
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(status.pid, signal.SIGKILL)
 
 
 class Release:
