@@ -34,7 +34,7 @@ def test_modules_import_each_other_in_no_circle() -> None:
 
 COMPONENTS = (
     "cache", "calendar", "cascade", "device", "environment", "forecast", "host", "market", "measure", "notify",
-    "offload", "recurrent", "results", "schedule", "serve", "session", "shell", "sweep", "users", "web",
+    "offload", "recurrent", "results", "schedule", "serve", "session", "shell", "sweep", "upkeep", "users", "web",
 )  # fmt: skip
 KNOW_COMPONENTS = {"cli/serving.py": "joins measure and serve, which do not know each other"}
 """Modules of the doors that import a component, and why."""

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from shoal.base.home import Home, read_server, stop_server
+from shoal.base.processes import kill_until_none, start_ticks
 from shoal.contract.events import EventKind
 from shoal.contract.records import Event
+from shoal.control.server import start_detached
 from shoal.core import Conflict, Forbidden, NotFound
+from shoal.engine.local.processes import marked
 from shoal.sdk import Client
 from shoal.session import frames
 from shoal.session.commands.common import connector
@@ -186,3 +191,29 @@ def test_a_job_that_lies_about_its_sessions_is_listed_and_harms_no_other(server:
     server.client.cancel(job)
     for one in (quiet, liar):
         one.close()
+
+
+@pytest.mark.slow
+def test_a_server_that_was_killed_knows_the_sessions_again(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    words = ["--home", str(home.path), "--port", "0", "--slots", "2"]
+    start_detached(words, home)
+    try:
+        with Client(home=home.path, environ={}, patience_s=60) as client:
+            server = Running(home, client)
+            job = server.start("sleep", "600")
+            one = Attached(server, job, "sh", "-c", "echo 12; exec sleep 600")
+            killed = read_server(home)
+            assert killed is not None
+            os.kill(killed.pid, signal.SIGKILL)
+            eventually(lambda: start_ticks(killed.pid) is None)
+            start_detached(words, home)
+            eventually(lambda: len(listed(client, job)) == 1)
+            (found,) = listed(client, job)
+            assert (found.id, found.who, found.since, found.sent_bytes) == (one.id, "admin", one.listed.since, 3)
+            client.session.end(job, one.id)
+            eventually(lambda: listed(client, job) == [])
+            client.cancel(job)
+    finally:
+        stop_server(home, timeout_s=20)
+        kill_until_none(lambda: [each.process for each in marked(home.path)], timeout_s=20)

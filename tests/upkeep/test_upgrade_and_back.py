@@ -5,9 +5,11 @@ The next release is this one's sources with one more revision of the store's tab
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from shoal.base.processes import kill_until_none
 from shoal.contract.lifecycle import JobState
 from shoal.engine.local.processes import marked
 from shoal.sdk import Client
+from shoal.serve import contract
 from shoal.store import Database, standings
 from shoal.store.schema import HEAD
 from tests.system.test_services import QUESTION, manifest, until
@@ -64,6 +67,10 @@ def home(tmp_path: Path) -> Iterator[Home]:
     yield home
     stop_server(home, timeout_s=20)
     kill_until_none(lambda: [each.process for each in marked(home.path)], timeout_s=20)
+    status = contract.read_status(home.serve_folder)
+    if status is not None:  # the gateway outlives servers
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(status.pid, signal.SIGKILL)
 
 
 class Release:
@@ -77,7 +84,7 @@ class Release:
 
     def __call__(self, *words: str, code: int = 0) -> str:
         line = [sys.executable, "-m", "shoal.cli", *words]
-        done = subprocess.run(line, env=self._env, cwd=self.home.path.parent, capture_output=True, timeout=100)
+        done = subprocess.run(line, env=self._env, cwd=self.home.path.parent, capture_output=True, timeout=300)
         assert done.returncode == code, (words, done.stdout, done.stderr)
         return (done.stderr if code else done.stdout).decode()
 
@@ -90,7 +97,7 @@ class Release:
 
     def check(self, code: int = 0) -> dict[str, Any]:
         line = [sys.executable, "-m", "shoal.cli", "upgrade", "check", "--json"]
-        done = subprocess.run(line, env=self._env, capture_output=True, timeout=100)
+        done = subprocess.run(line, env=self._env, capture_output=True, timeout=300)
         assert done.returncode == code, done.stderr
         return dict(json.loads(done.stdout))
 
@@ -120,7 +127,7 @@ def revision(home: Home) -> str | None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_jobs_and_services_run_through_an_upgrade_and_back(home: Home, newer: Path, tmp_path: Path) -> None:
     old, new = Release(home), Release(home, newer)
     assert old.check()["tables"] == []
@@ -152,7 +159,6 @@ def test_jobs_and_services_run_through_an_upgrade_and_back(home: Home, newer: Pa
         assert revision(home) == NEXT
         (backup,) = (home.path / "backups").glob("before-upgrade-*.tar")
         assert backup.stat().st_mode & 0o777 == 0o600
-        assert [one["does"] for one in new.check()["tables"] if one["tables"] == "store"] == ["nothing"]
 
         new.down()
         refused = old("up", "--detach", "--port", "0", code=6)

@@ -25,8 +25,8 @@ def kept_in(url: str) -> list[Kept]:
             if not inspect(connection).has_table(kind):
                 continue
             for row in connection.execute(text(question)):
-                words = [str(one) for one in row]
-                found.append(Kept(kind, *words, then_of(kind, words[3])))
+                found_id, tenant, name, state = (str(one) for one in row)
+                found.append(Kept(kind, found_id, tenant, name, state, then_of(kind, state)))
     return found
 
 

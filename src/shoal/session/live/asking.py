@@ -81,5 +81,8 @@ async def _asked(made: socket, question: bytes) -> State | None:
 
 def _read(said: dict[str, str]) -> State:
     most = 1 << 53
-    counts = [number(said, name, most) for name in ("open", "idle", "written", "typed", "clients")]
-    return State(*counts, terminal=said.get("pty") == "1", over=said.get("over") == "1")
+    open_s, idle_s, written, typed, clients = (
+        number(said, name, most) for name in ("open", "idle", "written", "typed", "clients")
+    )
+    terminal, over = (said.get(name) == "1" for name in ("pty", "over"))
+    return State(open_s, idle_s, written, typed, clients, terminal, over)

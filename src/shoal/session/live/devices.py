@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+
+def _load() -> Any:
+    import pynvml
+
+    return pynvml
 
 
 class Devices:
     """`missing` says why nothing reports the use of devices; None where something does, and before the first look."""
 
-    def __init__(self) -> None:
+    def __init__(self, load: Callable[[], Any] = _load) -> None:
         self.missing: str | None = None
+        self._load = load
         self._nvml: Any = None
 
     def probe(self) -> None:
@@ -18,15 +25,14 @@ class Devices:
         if self._nvml is not None:
             return
         try:
-            import pynvml
-
-            pynvml.nvmlInit()
+            library = self._load()
+            library.nvmlInit()
         except ImportError:
             self.missing = "NVML's bindings are not installed"
         except Exception as problem:  # a driver's library may raise anything
             self.missing = f"NVML: {problem}"
         else:
-            self._nvml, self.missing = pynvml, None
+            self._nvml, self.missing = library, None
 
     def busy(self, devices: Iterable[str]) -> frozenset[str]:
         """Those, of these, on which something ran in the last second or less. Blocks."""

@@ -13,7 +13,9 @@ class SessionSection(Section):
 
     enabled: bool = True
     idle: PeriodOrZero = Field(
-        8 * 3600.0, description="a session ends when nothing was typed or written in it for so long; 0: never"
+        8 * 3600.0,
+        description="a session ends when nothing was typed or written in it, and no device of its job worked, for so "
+        "long; 0: never",
     )
     time: PeriodOrZero = Field(0.0, description="a session ends after so long; 0: with its job")
     linger: Period = Field(

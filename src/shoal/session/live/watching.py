@@ -27,7 +27,9 @@ _PAGE = 1000
 class Watching:
     """`idle_s` is the limit after which a session ends; its agents are asked often enough to know of use before."""
 
-    def __init__(self, server: Server, engine: Callable[[], Enterable | None], idle_s: float) -> None:
+    def __init__(
+        self, server: Server, engine: Callable[[], Enterable | None], idle_s: float, devices: Devices | None = None
+    ) -> None:
         self._server = server
         self._engine = engine
         self._ask_s = min(_ASK_S, idle_s / 4) if idle_s else _ASK_S
@@ -36,7 +38,7 @@ class Watching:
         """Jobs whose devices worked since their sessions were asked last."""
         self._loaded: asyncio.Task[None] | None = None
         self.book = Book()
-        self.devices = Devices()
+        self.devices = devices or Devices()
 
     # --- what is open ---
 

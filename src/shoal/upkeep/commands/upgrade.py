@@ -44,9 +44,9 @@ def check(
     settings = load_settings({"home": context.home, "db": db})
     home, url = Home(settings.home.path), settings.database
     tables = [one.tables for one in settings.extensions if one.tables is not None]
-    steps = [plan.step_of(one) for one in stands(url, tables)]
     path = sqlite_path(url)
-    damaged = check_database(path) if steps and path is not None else None
+    damaged = check_database(path) if path is not None and path.exists() else None
+    steps = [plan.step_of(one) for one in stands(url, tables)] if damaged is None else []
     kept = looking.kept_in(url) if steps and damaged is None else []
     disk = _disk(settings, home.path / FOLDER) if path is not None else None
     stops = plan.obstacles(steps, disk, damaged)
@@ -82,7 +82,7 @@ def _tell(answer: dict[str, Any], steps: list[Step], disk: Disk | None, kept: An
 
     who = f"made or last started by shoal {answer['server']}" if answer["server"] else "no server has told its version"
     print(f"{answer['home']}: {who}; this is shoal {answer['version']}")
-    if not steps:
+    if not steps and not answer["obstacles"]:
         print("there is no database yet: a first start makes one")
         return
     changed = [one for one in steps if one.does != "nothing"]
