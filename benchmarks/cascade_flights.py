@@ -1,6 +1,6 @@
 """Flights that land late, with joins: one row against pandas and against code by hand, and what a cascade brings.
 
-    python benchmarks/cascade_flights.py [--rows 120000] [--seeds 1] [--rounds 7] [--part row|cascade] [--points 0.5] [--json]
+    python benchmarks/cascade_flights.py [--rows 120000] [--trees 300] [--seeds 1] [--points 0.5] [--json]
 
 nycflights13: is a flight more than 15 minutes late? Weather is joined by place and hour, planes by their tail number.
 *A row*: the compiled pipeline against `pandas.merge` with a LightGBM Booster, and against two dictionaries written by
