@@ -1,6 +1,6 @@
 """Movie ratings with six look-ups in a real Redis: latency of a row, and look-ups saved by certified cascades.
 
-    python benchmarks/cascade_ratings.py [--rows 30000] [--seeds 1] [--json]
+    python benchmarks/cascade_ratings.py [--rows 30000] [--seeds 1] [--part latency] [--json]
 
 Is a rating 4 or more? Aggregates of the label (means of users, films, years, genres; factors of users and films) come
 from rows that no model is fitted, selected or certified on. Look-ups saved are keys counted by Redis, on 2,000 rows
@@ -122,11 +122,16 @@ def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--rows", type=int, default=30_000)
     arguments.add_argument("--seeds", type=int, default=1)
+    arguments.add_argument("--part", choices=("latency",), help="no cascade")
     given = arguments.parse_args()
     warnings.filterwarnings("ignore")
     rows: list[Row] = []
     saved: dict[float, list[float]] = {points: [] for points, _ in AIMS}
     with server() as (url, client):
+        if given.part == "latency":
+            X, y, widths = ratings(given.rows, 0, client)
+            full = optimize(pipeline(url, widths), X, y, method="compile")
+            return report("Movie ratings: look-ups together", latency(client, full, X), as_json=given.json)
         for seed in range(given.seeds):
             X, y, widths = ratings(given.rows + TESTED, seed, client)
             new, kept, labels = X.iloc[:TESTED], X.iloc[TESTED:].reset_index(drop=True), y[TESTED:]

@@ -1,6 +1,6 @@
 """The watch for drift: what it costs requests, how soon it finds a drift, and how often it alarms falsely.
 
-    python benchmarks/cascade_watch.py [--requests 4000] [--blocks 9] [--json]
+    python benchmarks/cascade_watch.py [--requests 20000] [--blocks 9] [--part drift|cost] [--json]
 
 *Cost*: two runtimes of one artefact, with the watch on 1 % of the rows and without. Each has a queue of its own, to
 which single rows come by chance at a third of its capacity. Idle work is given as a replica gives it, and a row that
@@ -160,12 +160,14 @@ def detection() -> list[Row]:
 
 def main() -> int:
     arguments = parser(__doc__)
-    arguments.add_argument("--requests", type=int, default=4000)
+    arguments.add_argument("--requests", type=int, default=20_000)
     arguments.add_argument("--blocks", type=int, default=9)
+    arguments.add_argument("--part", choices=("drift", "cost"))
     given = arguments.parse_args()
     warnings.filterwarnings("ignore")
+    rows = [] if given.part == "cost" else detection()
     with threadpool_limits(1):
-        rows = [*detection(), *cost(given.requests, given.blocks)]
+        rows += [] if given.part == "drift" else cost(given.requests, given.blocks)
     return report("The watch for drift", rows, as_json=given.json)
 
 

@@ -212,7 +212,7 @@ def write_condition(key: ModelKey, condition: Condition) -> list[object]:
     figures = {str(name): float(value) for name, value in named[:MOST_FIGURES]}
     kept_text = None if kept is None or len(kept) > MOST_KEPT_BYTES else b64encode(kept).decode()
     word = state.word if _WORD.fullmatch(str(state.word)) else "UNKNOWN"
-    said = [*key, figures, word, _cut(str(state.reason)), kept_text, bool(state.is_well)]
+    said: list[object] = [*key, figures, word, _cut(str(state.reason)), kept_text, bool(state.is_well)]
     return [*said, True] if state.lasting else said  # an older gateway reads seven
 
 
