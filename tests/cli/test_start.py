@@ -237,8 +237,8 @@ def test_a_command_that_asks_the_server_loads_no_other_component(words: list[str
 
 
 def _declares(name: str) -> bool:
-    """Whether it is a component's package or its declaration, which are read to know what there is, or its options."""
-    return name.count(".") == 1 or name.endswith((".component", ".commands", ".commands.options"))
+    """Whether it is a component's package or its declaration, or an option of jobs that it adds."""
+    return name.count(".") == 1 or name.endswith((".component", ".commands", ".commands.option"))
 
 
 @pytest.mark.few(count=2)
