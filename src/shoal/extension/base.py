@@ -255,7 +255,8 @@ class Extension:
         return ()
 
     def routers(self) -> Sequence[APIRouter]:
-        """Added to the server's API."""
+        """Added to the server's API. Asked once, beside the event loop, when the server is ready already: import the
+        routes here, and the start does not wait for what they need."""
         return ()
 
     def hosts(self) -> Sequence[Host]:
