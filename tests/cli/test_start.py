@@ -51,9 +51,10 @@ except SystemExit as end:
 """
 
 
-def run(code: str, *words: str) -> str:
+def run(code: str, *words: str, exits: int = 0) -> str:
     """What a fresh interpreter prints last. `-I`: nothing of this process's environment."""
-    done = subprocess.run([sys.executable, "-I", "-c", code, *words], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-I", "-c", code, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == exits, done.stderr
     return done.stdout.rpartition("\n")[0].rpartition("\n")[2]
 
 
@@ -220,6 +221,58 @@ def test_a_command_loads_its_own_module_only(tmp_path: Path) -> None:
         "shoal.cli.app", "shoal.cli.context", "shoal.cli.down",
     }  # fmt: skip
     assert loaded & {"fastapi", "httpx", "sqlalchemy", "uvicorn"} == set()
+
+
+NO_SERVER = 4
+
+
+@pytest.mark.parametrize("words", [["jobs"], ["show", "x"], ["logs", "x"], ["run", "--pty", "--", "true"]])
+def test_a_command_that_asks_the_server_loads_no_other_component(words: list[str], tmp_path: Path) -> None:
+    home = f"import os; os.environ['SHOAL_HOME'] = {str(tmp_path)!r}"
+    loaded = set(run(home + _COMMAND, *words, exits=NO_SERVER).split())
+    mine = {"base", "cli", "contract", "core", "extension", "sdk", *(["session"] if "--pty" in words else [])}
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("shoal.") and not _declares(name)}
+    assert rooms <= mine
+    assert loaded & {"asyncio", "click", "fastapi", "pygments", "rich", "sqlalchemy", "yaml"} == set()
+
+
+def _declares(name: str) -> bool:
+    """Whether it is a component's package or its declaration, or an option of jobs that it adds."""
+    return name.count(".") == 1 or name.endswith((".component", ".commands", ".commands.option"))
+
+
+@pytest.mark.few(count=2)
+@pytest.mark.parametrize("words", [["run"], ["jobs"], ["submit"], ["show"], ["up"]])
+def test_help_of_a_command_loads_neither_client_nor_models(words: list[str]) -> None:
+    loaded = set(run(_COMMAND, *words, "--help").split())
+    assert loaded & {"httpx", "pydantic", "shoal.sdk", "shoal.contract.models"} == set()
+
+
+_FIRST_ANSWER = """
+import json, os, signal, sys
+from pathlib import Path
+from shoal.control import server
+from shoal.control.settings import load_settings
+written = server.write_server
+
+def write(home, info):
+    Path(sys.argv[2]).write_text(json.dumps(sorted(sys.modules)))
+    written(home, info)
+
+server.write_server = write
+server.run_server(
+    load_settings({"home": sys.argv[1], "port": 0, "slots": 1, "log_level": "error"}),
+    ready=lambda info: os.kill(os.getpid(), signal.SIGTERM),
+)
+"""
+
+
+def test_a_server_is_ready_before_its_routes_are_loaded(tmp_path: Path) -> None:
+    run(_FIRST_ANSWER, str(tmp_path / "home"), str(tmp_path / "modules"))
+    loaded = set(json.loads((tmp_path / "modules").read_text()))
+    assert "shoal.session.live.extension" in loaded
+    late = {"fastapi", "starlette", "prometheus_client", "http.server", "pydantic_settings", "shoal.control.api.app"}
+    assert {one for one in loaded if one in late or one.endswith((".live.api", ".plans_api"))} == set()
 
 
 @pytest.mark.parametrize("start", ["first", "again"])

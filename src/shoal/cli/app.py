@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "up": ("up",),
     "run": ("run",),
-    "jobs": ("jobs", "submit", "wait", "show", "explain", "cancel", "suspend", "resume"),
+    "submit": ("submit",),
+    "jobs": ("jobs", "wait", "show", "explain", "cancel", "suspend", "resume"),
     "streams": ("logs", "events", "metrics"),
     "files": ("ls", "download"),
     "manifests": ("manifest", "sbatch", "import"),

@@ -1,38 +1,30 @@
-"""Jobs: submit, wait, jobs, show, explain, cancel, suspend, resume."""
+"""Jobs: wait, jobs, show, explain, cancel, suspend, resume."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shoal.base.console.command import FAILED, JobArgument, TenantOption, command
 from shoal.base.console.panels import JOBS, START
-from shoal.cli import arrays, joboptions, views
+from shoal.cli import arrays, views
 from shoal.cli.context import CliContext
-from shoal.cli.remarks import warnings_of
 from shoal.contract import times
 from shoal.contract.lifecycle import JobOrder, JobState
 from shoal.core import Conflict, Invalid, NotFound, ShoalError
 
 if TYPE_CHECKING:
     from shoal.sdk import Client
-    from shoal.sdk.models import ArrayChange, JobView, SubmittedView
+    from shoal.sdk.models import ArrayChange, JobView
 
-_LISTED = 10
-"""Up to this number of submitted jobs, each has a line of its own."""
+_NAMED = 10
+"""How many of the jobs that a pattern means are named in a question."""
 _PAGE = 1000
 _UNFINISHED = tuple(state for state in JobState if not state.terminal)
 
-Files = Annotated[
-    list[Path] | None,
-    typer.Argument(metavar="FILE", help="Manifests, YAML or JSON; - reads one from stdin.", allow_dash=True),
-]
-FileOption = Annotated[list[Path] | None, typer.Option("--file", "-f", metavar="FILE", help="The same, as an option.")]
-KeyOption = Annotated[str | None, typer.Option("--key", help="Idempotency key: the same submission twice is one job.")]
 JobsArgument = Annotated[
     list[str],
     typer.Argument(
@@ -46,7 +38,6 @@ CauseOption = Annotated[str, typer.Option("--because", help="Why, for the record
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "submit", more=joboptions.option_types(), rich_help_panel=JOBS)(submit)
     command(app, "wait", rich_help_panel=JOBS)(wait)
     command(app, "jobs", rich_help_panel=START)(jobs)
     command(app, "show", rich_help_panel=JOBS)(show)
@@ -56,87 +47,6 @@ def register(app: typer.Typer) -> None:
     command(app, "cancel", rich_help_panel=JOBS, short_help="End jobs")(cancel)
     command(app, "suspend", rich_help_panel=JOBS)(suspend)
     command(app, "resume", rich_help_panel=JOBS)(resume)
-
-
-def submit(
-    context: CliContext, files: Files = None, file: FileOption = None, tenant: TenantOption = None,
-    key: KeyOption = None, strict: Annotated[
-        bool, typer.Option("--strict", help="Submit nothing if a job could never start as things are.")
-    ] = False, quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print all ids and nothing else: `... | shoal wait -`.")
-    ] = False, **installed: Any,
-) -> None:  # fmt: skip
-    """Submit jobs; each is durable once its id is printed. Many are told in one line."""
-    paths = given_paths(files, file)
-    if key is not None and len(paths) > 1:
-        raise Invalid("one key cannot be for several jobs", where="--key", hint="submit them one by one")
-    added = joboptions.sections(installed)
-    manifests = [joboptions.with_sections(read_manifest(path), added) for path in paths]
-    folders = [path.absolute().parent if added and str(path) != "-" else None for path in paths]
-    accepted = []
-    with context.client() as client:
-        if len(manifests) > 1 or strict:
-            _check_all(client, manifests, tenant, strict=strict)
-        try:
-            for manifest, folder in zip(manifests, folders, strict=True):
-                job = client.submit(manifest, tenant=tenant, idempotency_key=key, base=folder)
-                accepted.append(job)
-                if not context.json and (quiet or len(manifests) <= _LISTED):
-                    ref, name = (job.id, job.name) if job.array is None else (job.array.id, arrays.title(job.array))
-                    print(ref if quiet else f"{ref}  {name} ({job.tenant}){views.by_default(job)}", flush=True)
-                warn(context, job, manifest)
-        finally:
-            if context.json and accepted:
-                context.show(accepted[0] if len(paths) == 1 else accepted, lambda: None)
-            elif accepted and not quiet and len(manifests) > _LISTED:
-                print(f"submitted {len(accepted)} jobs: {accepted[0].id} to {accepted[-1].id}")
-
-
-def given_paths(files: list[Path] | None, more: list[Path] | None) -> list[Path]:
-    paths = [*(files or ()), *(more or ())]
-    if not paths:
-        raise Invalid("there is nothing to submit", where="FILE",
-                      hint="name a manifest, or - for stdin; `shoal run COMMAND...` runs a command line")  # fmt: skip
-    return paths
-
-
-def read_manifest(path: Path) -> Path | str:
-    """What the client takes for a file: its path, or stdin's text."""
-    return sys.stdin.read() if str(path) == "-" else path
-
-
-def warn(context: CliContext, job: SubmittedView, manifest: Path | str | dict[str, Any] | None = None) -> None:
-    """Say why a job that was accepted can never start as things are, or hardly does what its manifest means."""
-    told = [warning.text.removeprefix(views.WAITS) for warning in job.warnings]
-    for text in [*told, *(warnings_of(manifest) if isinstance(manifest, Path | str) else ())]:
-        context.note(f"warning: {job.name}: {text}")
-
-
-def _check_all(
-    client: Client, manifests: list[Path | str | dict[str, Any]], tenant: str | None, *, strict: bool
-) -> None:
-    """Of several files none is submitted if one is wrong, or may never start where that is `strict`. Raises Invalid
-    with the problems of all."""
-    found: list[Invalid] = []
-    names: set[str] = set()
-    for manifest in manifests:
-        try:
-            checked = client.check(manifest, tenant=tenant)
-            # What one waits for may be submitted just before it.
-            remarks = [one for one in checked.remarks if one.facts.get("job") not in names]
-            names.add(checked.name)
-            if strict and remarks:
-                first = remarks[0].text.removeprefix(views.WAITS)
-                raise Invalid(first, where=checked.name, hint="without --strict it would be accepted, and wait")
-        except Invalid as error:
-            found.append(error)
-    if len(found) == 1:
-        raise found[0]
-    if found:
-        problems = [problem for error in found for problem in (error.problems or (error,))]
-        raise Invalid(
-            f"{len(found)} of {len(manifests)} manifests are wrong: none was submitted", problems=tuple(problems)
-        )
 
 
 def wait(context: CliContext, job: JobsArgument, tenant: TenantOption = None) -> None:
@@ -367,6 +277,6 @@ def _confirm(context: CliContext, verb: str, jobs: list[str]) -> None:
     """Ask whether all of these jobs are meant. Raises Invalid without a terminal."""
     if context.json or not sys.stdin.isatty():
         raise Invalid(f"the pattern means {len(jobs)} jobs", where="JOB", hint=f"`--yes` to {verb} all of them")
-    some = ", ".join(jobs[:_LISTED]) + (", ..." if len(jobs) > _LISTED else "")
+    some = ", ".join(jobs[:_NAMED]) + (", ..." if len(jobs) > _NAMED else "")
     if not typer.confirm(f"{verb} {len(jobs)} jobs ({some})?", err=True):
         raise typer.Exit(FAILED)

@@ -17,8 +17,8 @@ from shoal.base.console.quick import QuickCommand
 from shoal.cli import commandline, joboptions, stdin, views
 from shoal.cli.commandline import CommandOptions
 from shoal.cli.context import CliContext
-from shoal.cli.jobs import FileOption, KeyOption, given_paths, read_manifest, warn
 from shoal.cli.software import SoftwareOptions
+from shoal.cli.submit import FileOption, KeyOption, given_paths, read_manifest, warn
 from shoal.cli.terminal import Harmless
 from shoal.cli.watch import ServerWatch
 from shoal.contract.lifecycle import JobState

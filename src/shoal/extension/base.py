@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -194,10 +195,7 @@ class Extension:
 
     def counts_waiting(self) -> bool:
         """Whether its decisions depend on how many equal jobs wait. If not, one more behind another wakes nothing."""
-        own = type(self)
-        return any(
-            getattr(own, name) is not getattr(Extension, name) for name in ("decider", "holds", "keeps_off", "adjust")
-        )  # fmt: skip
+        return _decides(type(self))
 
     def decided(self) -> None:
         """The last decision is written down. On the event loop, before the next decision: return soon."""
@@ -284,9 +282,17 @@ class Extension:
         return ()
 
     def routers(self) -> Sequence[APIRouter]:
-        """Added to the server's API."""
+        """Added to the server's API. Asked once, beside the event loop, when the server is ready already: import the
+        routes here, and the start does not wait for what they need."""
         return ()
 
     def hosts(self) -> Sequence[Host]:
         """Applications that answer under host names of their own, which are looked at before the server's paths."""
         return ()
+
+
+@cache
+def _decides(kind: type[Extension]) -> bool:
+    """Asked at each job that comes to wait: looked at once."""
+    names = ("decider", "holds", "keeps_off", "adjust")
+    return any(getattr(kind, name) is not getattr(Extension, name) for name in names)

@@ -1,11 +1,34 @@
 """The one process of a node that fills, evicts and decides. Readers of what is there do not need it."""
 
-from shoal.cache.daemon.cache import Account, Cache, Reader, Settings
-from shoal.cache.daemon.planner import Planner, Planning, Round
-from shoal.cache.daemon.protocol import Connection, admin_token, token_of
-from shoal.cache.daemon.server import Daemon
+from typing import TYPE_CHECKING
+
+from shoal.base.faces import on_first_use
+
+if TYPE_CHECKING:
+    from shoal.cache.daemon.cache import Account, Cache, Reader, Settings
+    from shoal.cache.daemon.planner import Planner, Planning, Round
+    from shoal.cache.daemon.protocol import Connection, admin_token, token_of
+    from shoal.cache.daemon.server import Daemon
 
 __all__ = [
     "Account", "Cache", "Connection", "Daemon", "Planner", "Planning", "Reader", "Round", "Settings", "admin_token",
     "token_of",
 ]  # fmt: skip
+
+# A server speaks to the process, and is not it.
+__getattr__ = on_first_use(
+    globals(),
+    {
+        "Account": "cache",
+        "Cache": "cache",
+        "Connection": "protocol",
+        "Daemon": "server",
+        "Planner": "planner",
+        "Planning": "planner",
+        "Reader": "cache",
+        "Round": "planner",
+        "Settings": "cache",
+        "admin_token": "protocol",
+        "token_of": "protocol",
+    },
+)
