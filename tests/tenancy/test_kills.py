@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -60,10 +61,8 @@ def run(folder: Path, at: int, length_s: float) -> str:
         await world.make("red")
         killer.active = True
         acknowledged = None
-        try:
+        with contextlib.suppress(Killed):
             acknowledged = await submit(world)
-        except Killed:
-            pass
         while not killer.dead.is_set() and not (acknowledged and await world.state("red", acknowledged) is SUCCEEDED):
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.01)

@@ -35,6 +35,11 @@ class LiveJob(Protocol):
         """Why it was left waiting by the last decision."""
         ...
 
+    @property
+    def writes(self) -> int:
+        """How many changes of it are being written."""
+        ...
+
 
 KIND_LABEL = "kind"
 """The label by which a manifest names what runs alike; without it, jobs of one name do."""

@@ -100,7 +100,9 @@ class Planes:
         self._names: dict[str, str] = {}
         self._awake: dict[str, Awake] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._news = News[HandedOver](lambda handed: handed.engine.tell(handed))
+        self._news = News[HandedOver](
+            lambda handed: handed.engine.tell(handed), lambda handed: handed.engine.changes_above(handed)
+        )
         self._loop = Turns(log, "waking a plane, or putting it to sleep, failed", server.on_fatal)
 
     async def open(self) -> None:

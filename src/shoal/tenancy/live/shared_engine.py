@@ -69,6 +69,10 @@ class SharedEngine:
         for stream in self._streams:
             stream.put_nowait(handed.status)
 
+    def changes_above(self, handed: HandedOver) -> bool:
+        live = self._server.job(handed.job_id)
+        return live is not None and live.writes > 0
+
     async def close(self) -> None:
         self._nodes.close()
         for stream in self._streams:
@@ -280,12 +284,12 @@ class SharedEngine:
         found = self._stored(handed.name)
         if found is not None:
             found.gang, found.stopping = handed.gang, handed.stopping
-            self._news.note(found)
+            self._news.note(found, over=found.status.ended)
 
     def _tell(self, handed: HandedOver, status: GangStatus) -> None:
         if status != handed.status:
             handed.status = status
-            self._news.note(handed)
+            self._news.note(handed, over=status.ended)
 
     def _running(self, name: str) -> str | None:
         """What a gang is called in the shared engine, if it may be running there."""
