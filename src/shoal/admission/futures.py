@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
-from itertools import count, groupby
+from itertools import count, groupby, pairwise
 from math import exp, inf, log
 from operator import attrgetter
 from random import Random
@@ -36,6 +36,8 @@ _COST = 400_000
 looked at."""
 _RATE_OF = 4
 """The least number of a tenant's starts within a future before their rate is used beyond it."""
+_SAME_S = 1e-3
+"""An end no further off is the one that was declared."""
 _NINE_OF_TEN = 1.645
 """Standard deviations around the middle of a normal distribution."""
 _LEAVING_S = 3.0
@@ -104,7 +106,7 @@ class _Future:
 
     def __init__(self, snapshot: Snapshot, decision: Decision, sources: _Sources, seed: int, steps: int) -> None:
         self._snapshot, self._first, self._sources = snapshot, decision, sources
-        self._chance = Random(f"{seed} {snapshot.now} {len(snapshot.pending)}")
+        self._chance = Random(f"{seed} {snapshot.now} {len(snapshot.pending)}")  # noqa: S311 - no secret
         self._steps = steps
         self._lives: dict[tuple[str, str, bool], Lives] = {}
         self._gaps: dict[str, Lives] = {}
@@ -217,7 +219,7 @@ class _Future:
         gaps = self._gaps.get(tenant)
         if gaps is None:
             times = [at for at, _ in batches]
-            seen = [later - at for at, later in zip(times, times[1:], strict=False)]
+            seen = [later - at for at, later in pairwise(times)]
             gaps = self._gaps[tenant] = Lives(seen, (age,))
         return now - age + gaps.draw(self._chance, age) if first else now + gaps.draw(self._chance)
 
@@ -243,7 +245,9 @@ class _Future:
         if running.endless:
             return latest
         told, declared = running.expected_end, running.declared_s
-        if told is not None and (running.end_between is not None or not declared or told != running.started_at + declared):
+        if told is not None and (
+            running.end_between is not None or not declared or told != running.started_at + declared
+        ):
             return min(latest, self._reported(running, told))
         if declared:
             lives = self._source(running.tenant, running.kind, True)
