@@ -34,6 +34,8 @@ _FEWEST_STEPS = 6
 _COST = 400_000
 """The decisions of all futures together, times the jobs that each looks at. Where that leaves too few for each, none is
 looked at."""
+_LEAST_RUNS = 3
+"""Where fewer runs of a tenant are over, nothing is said of how long its others take."""
 _RATE_OF = 4
 """The least number of a tenant's starts within a future before their rate is used beyond it."""
 _SAME_S = 1e-3
@@ -92,7 +94,9 @@ class _Sources:
         if declared:
             ages = [(now - run.started_at) / (run.declared_s or 1.0) for run in going]
             return Lives((run.held_s / (run.declared_s or 1.0) for run in over), ages, 1.0)
-        near = exp(fmean(log(max(run.held_s, 1e-3)) for run in mine)) if mine else None
+        near = exp(fmean(log(max(run.held_s, 1e-3)) for run in mine)) if len(mine) >= _LEAST_RUNS else None
+        if near is None:
+            return Lives(())
         return Lives((run.held_s for run in over), (now - run.started_at for run in going), near)
 
 

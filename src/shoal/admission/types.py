@@ -57,8 +57,8 @@ class Running:
     now (since its last checkpoint), None when it never reported one. `stopping` once it was asked to end.
     `expected_end` in Unix seconds, None when nothing is known; at `latest_end` it is stopped, None for never. `queued`
     while a cluster that it was handed over to has not started it: it loses nothing. `end_between` holds its end in
-    nine of ten cases, where that is reported. `declared_s` is how long it was declared to run. `endless`, `affinity` and
-    `kind` as for `Pending`."""
+    nine of ten cases, where that is reported. `declared_s` is how long it was declared to run. `endless`, `affinity`
+    and `kind` as for `Pending`."""
 
     job_id: str
     tenant: str
