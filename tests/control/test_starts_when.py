@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-SEEDS, JOBS = (2001,), 60
+SEEDS, JOBS = (2001,), 40
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_behind_what_never_ends_no_start_is_invented(benchmark: Any) -> None:
     """All devices are held by services: nothing is told, of no job."""
     load = replace(benchmark.LOADS["services"], services=benchmark.DEVICES, offered=0.6)
     benchmark.LOADS["full"] = load
-    benchmark.LONG_AFTER_S = benchmark.EVERY_S = 300.0
+    benchmark.LONG_AFTER_S, benchmark.EVERY_S, benchmark.MOST_JOBS = 300.0, 300.0, 1
     asked = benchmark.replay("full", 2003, 6)
     assert asked
     assert all(one.estimate is None and one.between is None for one in asked)

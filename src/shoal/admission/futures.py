@@ -105,6 +105,15 @@ def _batches(past: Past) -> list[tuple[float, list[Arrival]]]:
     return [(at, list(jobs)) for at, jobs in groupby(past.arrivals, key=attrgetter("at"))]
 
 
+def _again(running: Running) -> Pending:
+    """A job that was preempted waits to go on."""
+    return Pending(
+        running.job_id, running.tenant, running.priority_class, running.priority, running.resources,
+        len(running.placement), running.started_at, expected_s=running.declared_s, endless=running.endless,
+        affinity=running.affinity, kind=running.kind,
+    )  # fmt: skip
+
+
 class _Future:
     """One of them."""
 
@@ -115,11 +124,13 @@ class _Future:
         self._lives: dict[tuple[str, str, bool], Lives] = {}
         self._gaps: dict[str, Lives] = {}
         self._events: list[tuple[float, int, str]] = []
+        self._ends: dict[str, int] = {}
         self._numbers = count()
         self._starts: dict[str, float] = {}
         self._by_tenant: Counter[str] = Counter()
         self._until = snapshot.now
         self._came = 0
+        self._preempted: set[str] = set()
         self._walking = self._walk()
 
     def start_of(self, job_id: str, tenant: str, before: int) -> float:
@@ -160,7 +171,9 @@ class _Future:
             wake_at = inf if decision.wake_at is None else decision.wake_at
             matters = now >= wake_at
             while self._events and self._events[0][0] <= (together if matters else wake_at):
-                at, _, what = heappop(self._events)
+                at, number, what = heappop(self._events)
+                if self._ends[what] != number:
+                    continue  # it was preempted before that
                 now = now if matters else max(now, at)
                 matters |= self._happen(index, now, what)
             if not matters:
@@ -189,9 +202,13 @@ class _Future:
             self._add(self._next_arrival(tenant, now), what)
             return matters
         ended = index.running(what)
-        if ended is not None:
-            index.stop(what, ran_s=now - ended.started_at, completed=False)
-        return ended is not None
+        if ended is None:
+            return False
+        index.stop(what, ran_s=now - ended.started_at, completed=False)
+        if what in self._preempted:
+            self._preempted.discard(what)
+            index.add_pending(_again(ended))
+        return True
 
     def _carry_out(self, index: ClusterIndex, current: Snapshot, decision: Decision) -> None:
         index.settle(decision)
@@ -202,18 +219,21 @@ class _Future:
             index.start(
                 Running(
                     job.job_id, job.tenant, job.priority_class, job.priority, job.resources, start.placement,
-                    current.now, endless=job.endless, affinity=job.affinity,
+                    current.now, endless=job.endless, affinity=job.affinity, kind=job.kind, declared_s=job.expected_s,
                     expected_end=current.now + expected_runtime_s(job, mean, current.policy) if known else None,
                 )
             )  # fmt: skip
             self._add(current.now + self._life_of(job), job.job_id)
         for preemption in decision.preemptions:
             index.update_running(preemption.job_id, stopping=True)
+            self._preempted.add(preemption.job_id)
             self._add(current.now + self._chance.uniform(0, _LEAVING_S), preemption.job_id)
 
     def _add(self, at: float, what: str) -> None:
+        number = next(self._numbers)
+        self._ends[what] = number
         if at < inf:
-            heappush(self._events, (at, next(self._numbers), what))
+            heappush(self._events, (at, number, what))
 
     def _next_arrival(self, tenant: str, now: float, *, first: bool = False) -> float:
         batches = self._sources.batches[tenant]

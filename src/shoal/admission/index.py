@@ -144,8 +144,10 @@ class ClusterIndex:
         self._turn: str | None = None
         self._claims: tuple[Claim, ...] = ()
         self._past: CowMap[Past] = CowMap()
+        """`_came` are jobs that came since the last snapshot. What was preempted and comes back is none of them."""
         self._came: dict[str, list[Pending]] = {}
         self._looked = False
+        self._returning: set[str] = set()
 
     # --- nodes and tenants
 
@@ -183,7 +185,9 @@ class ClusterIndex:
         self.remove_pending(job.job_id)
         self._account(job.tenant)
         self._pending[job.job_id] = job
-        if self._looked:
+        if job.job_id in self._returning:
+            self._returning.discard(job.job_id)
+        elif self._looked:
             self._came.setdefault(job.tenant, []).append(job)
         queue = self._queue(job)
         if job.not_before > 0:
@@ -299,7 +303,10 @@ class ClusterIndex:
         if ran_s is not None and completed:
             account.learn(ran_s)
             held_s = ran_s if held_s is None else held_s
-        if held_s is not None and not running.endless:
+        self._returning.discard(job_id)
+        if held_s is None and running.stopping:
+            self._returning.add(job_id)
+        elif held_s is not None and not running.endless:
             past = self._past.get(running.tenant) or NO_PAST
             self._past[running.tenant] = past.ran(Run(running.kind, held_s, running.declared_s))
         self._nodes.give_back(running, self._running)
