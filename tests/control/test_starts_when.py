@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-SEEDS, JOBS = (2001,), 40
+SEEDS, JOBS = (2002,), 40
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +37,14 @@ def narrowed(one: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def asked(benchmark: Any) -> list[Any]:
-    return [one for seed in SEEDS for one in benchmark.replay("heavy", seed, JOBS)]
+    return [one for seed in SEEDS for one in benchmark.replay("over", seed, JOBS)]
 
 
 def test_starts_lie_within_intervals_that_say_something(benchmark: Any, asked: list[Any]) -> None:
     found = benchmark.tally(asked)
-    assert found.told >= 20
+    assert found.told >= 10
     assert found.held / found.told >= 0.75
-    assert found.width < 10
+    assert found.width < 15
     assert found.open <= found.told / 4
 
 
