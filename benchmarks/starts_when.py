@@ -2,11 +2,11 @@
 
     python benchmarks/starts_when.py [--seeds 20] [--first 1000] [--load heavy] [--jobs 80] [--json]
 
-A seed draws tenants, kinds of jobs, arrivals and run times. Now and then, two waiting jobs are asked when they start,
+A seed draws tenants, kinds of jobs, arrivals and run times. Now and then, some waiting jobs are asked when they start,
 as `shoal explain` asks. Counted is how often the start lies in the interval that was said to hold it in nine of ten
-cases, how often it comes before and after, how wide the intervals are, by medians, over what was left to wait, and how often no start
-was said. A start that was said for a job that did not start until long after the last arrival was invented: it counts
-as one that comes after. Seeds below 1000 were used to choose constants.
+cases, how often it comes before and after, how wide the intervals are, by medians, over what was left to wait, and how
+often no start was said. A start that was said for a job that did not start until long after the last arrival was
+invented: it counts as one that comes after. Seeds below 1000 were used to choose constants.
 """
 
 from __future__ import annotations

@@ -290,7 +290,7 @@ class _Future:
         if running.end_between is None:
             return now + left * exp(z * _ETA_OFF)
         bound = max(0.02 * left, running.end_between[z > 0] - now)
-        return now + left * (bound / left) ** (abs(z) / _NINE_OF_TEN)
+        return now + left * exp(log(bound / left) * abs(z) / _NINE_OF_TEN)
 
     def _source(self, tenant: str, kind: str, declared: bool) -> Lives:
         key = (tenant, kind, declared)
