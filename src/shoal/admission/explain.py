@@ -22,7 +22,7 @@ from shoal.admission.snapshot import Layout, Need, Snapshot, resolve
 from shoal.admission.types import Blocker, Explanation, NodeState, Pending, TenantState
 from shoal.core import ANY, NO_AFFINITY, Affinity, NotFound, PriorityClass, Quota, Reason, Resources, Tenant
 
-_WIDER = 1.25
+_WIDER = 1.1
 """By this factor both ends of an interval are moved out: futures know less than all that may happen."""
 
 
