@@ -31,7 +31,7 @@ _MOST_ARRIVALS = 64
 _TOGETHER = 0.1
 """What happens within this part of the time since the snapshot is decided at once, as if it had come with the first."""
 _FEWEST_STEPS = 6
-_COST = 400_000
+_COST = 100_000
 """The decisions of all futures together, times the jobs that each looks at. Where that leaves too few for each, none is
 looked at."""
 _LEAST_RUNS = 3
