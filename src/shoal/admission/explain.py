@@ -22,6 +22,9 @@ from shoal.admission.snapshot import Layout, Need, Snapshot, resolve
 from shoal.admission.types import Blocker, Explanation, NodeState, Pending, TenantState
 from shoal.core import ANY, NO_AFFINITY, Affinity, NotFound, PriorityClass, Quota, Reason, Resources, Tenant
 
+_WIDER = 1.1
+"""By this factor both ends of an interval are moved out: futures know less than all that may happen."""
+
 
 def explain(snapshot: Snapshot, job_id: str, outlook: Outlook | None = None) -> Explanation:
     """Every cause of a job's wait in the order that admission asks.
@@ -74,8 +77,9 @@ def with_interval(told: Explanation, outlook: Outlook) -> Explanation:
         return told
     third = len(starts) // 3
     at = min(max(at, starts[third]), starts[-1 - third])
-    latest = None if starts[-1] == math.inf else starts[-1]
-    return replace(told, estimated_start=at, start_between=(starts[0], latest))
+    now = outlook.snapshot.now
+    latest = None if starts[-1] == math.inf else now + (starts[-1] - now) * _WIDER
+    return replace(told, estimated_start=at, start_between=(now + (starts[0] - now) / _WIDER, latest))
 
 
 def obstacles(

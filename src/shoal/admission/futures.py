@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
-from itertools import count, groupby
+from itertools import count, groupby, pairwise
 from math import exp, inf, log
 from operator import attrgetter
 from random import Random
@@ -31,11 +31,15 @@ _MOST_ARRIVALS = 64
 _TOGETHER = 0.1
 """What happens within this part of the time since the snapshot is decided at once, as if it had come with the first."""
 _FEWEST_STEPS = 6
-_COST = 400_000
+_COST = 100_000
 """The decisions of all futures together, times the jobs that each looks at. Where that leaves too few for each, none is
 looked at."""
+_LEAST_RUNS = 3
+"""Where fewer runs of a tenant are over, nothing is said of how long its others take."""
 _RATE_OF = 4
 """The least number of a tenant's starts within a future before their rate is used beyond it."""
+_SAME_S = 1e-3
+"""An end no further off is the one that was declared."""
 _NINE_OF_TEN = 1.645
 """Standard deviations around the middle of a normal distribution."""
 _LEAVING_S = 3.0
@@ -90,7 +94,9 @@ class _Sources:
         if declared:
             ages = [(now - run.started_at) / (run.declared_s or 1.0) for run in going]
             return Lives((run.held_s / (run.declared_s or 1.0) for run in over), ages, 1.0)
-        near = exp(fmean(log(max(run.held_s, 1e-3)) for run in mine)) if mine else None
+        near = exp(fmean(log(max(run.held_s, 1e-3)) for run in mine)) if len(mine) >= _LEAST_RUNS else None
+        if near is None:
+            return Lives(())
         return Lives((run.held_s for run in over), (now - run.started_at for run in going), near)
 
 
@@ -99,21 +105,32 @@ def _batches(past: Past) -> list[tuple[float, list[Arrival]]]:
     return [(at, list(jobs)) for at, jobs in groupby(past.arrivals, key=attrgetter("at"))]
 
 
+def _again(running: Running) -> Pending:
+    """A job that was preempted waits to go on."""
+    return Pending(
+        running.job_id, running.tenant, running.priority_class, running.priority, running.resources,
+        len(running.placement), running.started_at, expected_s=running.declared_s, endless=running.endless,
+        affinity=running.affinity, kind=running.kind,
+    )  # fmt: skip
+
+
 class _Future:
     """One of them."""
 
     def __init__(self, snapshot: Snapshot, decision: Decision, sources: _Sources, seed: int, steps: int) -> None:
         self._snapshot, self._first, self._sources = snapshot, decision, sources
-        self._chance = Random(f"{seed} {snapshot.now} {len(snapshot.pending)}")
+        self._chance = Random(f"{seed} {snapshot.now} {len(snapshot.pending)}")  # noqa: S311 - no secret
         self._steps = steps
         self._lives: dict[tuple[str, str, bool], Lives] = {}
         self._gaps: dict[str, Lives] = {}
         self._events: list[tuple[float, int, str]] = []
+        self._ends: dict[str, int] = {}
         self._numbers = count()
         self._starts: dict[str, float] = {}
         self._by_tenant: Counter[str] = Counter()
         self._until = snapshot.now
         self._came = 0
+        self._preempted: set[str] = set()
         self._walking = self._walk()
 
     def start_of(self, job_id: str, tenant: str, before: int) -> float:
@@ -154,7 +171,9 @@ class _Future:
             wake_at = inf if decision.wake_at is None else decision.wake_at
             matters = now >= wake_at
             while self._events and self._events[0][0] <= (together if matters else wake_at):
-                at, _, what = heappop(self._events)
+                at, number, what = heappop(self._events)
+                if self._ends[what] != number:
+                    continue  # it was preempted before that
                 now = now if matters else max(now, at)
                 matters |= self._happen(index, now, what)
             if not matters:
@@ -183,9 +202,13 @@ class _Future:
             self._add(self._next_arrival(tenant, now), what)
             return matters
         ended = index.running(what)
-        if ended is not None:
-            index.stop(what, ran_s=now - ended.started_at, completed=False)
-        return ended is not None
+        if ended is None:
+            return False
+        index.stop(what, ran_s=now - ended.started_at, completed=False)
+        if what in self._preempted:
+            self._preempted.discard(what)
+            index.add_pending(_again(ended))
+        return True
 
     def _carry_out(self, index: ClusterIndex, current: Snapshot, decision: Decision) -> None:
         index.settle(decision)
@@ -196,18 +219,21 @@ class _Future:
             index.start(
                 Running(
                     job.job_id, job.tenant, job.priority_class, job.priority, job.resources, start.placement,
-                    current.now, endless=job.endless, affinity=job.affinity,
+                    current.now, endless=job.endless, affinity=job.affinity, kind=job.kind, declared_s=job.expected_s,
                     expected_end=current.now + expected_runtime_s(job, mean, current.policy) if known else None,
                 )
             )  # fmt: skip
             self._add(current.now + self._life_of(job), job.job_id)
         for preemption in decision.preemptions:
             index.update_running(preemption.job_id, stopping=True)
+            self._preempted.add(preemption.job_id)
             self._add(current.now + self._chance.uniform(0, _LEAVING_S), preemption.job_id)
 
     def _add(self, at: float, what: str) -> None:
+        number = next(self._numbers)
+        self._ends[what] = number
         if at < inf:
-            heappush(self._events, (at, next(self._numbers), what))
+            heappush(self._events, (at, number, what))
 
     def _next_arrival(self, tenant: str, now: float, *, first: bool = False) -> float:
         batches = self._sources.batches[tenant]
@@ -217,7 +243,7 @@ class _Future:
         gaps = self._gaps.get(tenant)
         if gaps is None:
             times = [at for at, _ in batches]
-            seen = [later - at for at, later in zip(times, times[1:], strict=False)]
+            seen = [later - at for at, later in pairwise(times)]
             gaps = self._gaps[tenant] = Lives(seen, (age,))
         return now - age + gaps.draw(self._chance, age) if first else now + gaps.draw(self._chance)
 
@@ -264,7 +290,7 @@ class _Future:
         if running.end_between is None:
             return now + left * exp(z * _ETA_OFF)
         bound = max(0.02 * left, running.end_between[z > 0] - now)
-        return now + left * (bound / left) ** (abs(z) / _NINE_OF_TEN)
+        return now + left * exp(log(bound / left) * abs(z) / _NINE_OF_TEN)
 
     def _source(self, tenant: str, kind: str, declared: bool) -> Lives:
         key = (tenant, kind, declared)

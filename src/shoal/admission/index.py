@@ -26,7 +26,7 @@ from threading import get_ident
 from weakref import WeakValueDictionary
 
 from shoal.admission.nodes import NodeBook
-from shoal.admission.past import MOST_ARRIVALS, NO_PAST, Arrival, Past, Run
+from shoal.admission.past import PastBook
 from shoal.admission.persistent import CowMap, Runs
 from shoal.admission.snapshot import (
     Group,
@@ -143,9 +143,7 @@ class ClusterIndex:
         self._preemptible = 0
         self._turn: str | None = None
         self._claims: tuple[Claim, ...] = ()
-        self._past: CowMap[Past] = CowMap()
-        self._came: dict[str, list[Pending]] = {}
-        self._looked = False
+        self._past = PastBook()
 
     # --- nodes and tenants
 
@@ -183,8 +181,7 @@ class ClusterIndex:
         self.remove_pending(job.job_id)
         self._account(job.tenant)
         self._pending[job.job_id] = job
-        if self._looked:
-            self._came.setdefault(job.tenant, []).append(job)
+        self._past.came(job)
         queue = self._queue(job)
         if job.not_before > 0:
             queue.delayed.add((job.not_before, job.job_id), job)
@@ -284,8 +281,7 @@ class ClusterIndex:
     ) -> Running | None:
         """The job's processes are gone: free what it held and settle its charge against the seconds it really ran
         (None: keep the charge). A `completed` run teaches the tenant's mean run time; a preempted one does not.
-        `held_s` is for how long one that was not preempted held its capacity, whether it completed or failed.
-        Returns what was running; None for an unknown job."""
+        `held_s` is for how long one that was not preempted held its capacity. Returns what ran, if the job did."""
         self._check_thread()
         running = self._running.get(job_id)
         if running is None:
@@ -299,9 +295,7 @@ class ClusterIndex:
         if ran_s is not None and completed:
             account.learn(ran_s)
             held_s = ran_s if held_s is None else held_s
-        if held_s is not None and not running.endless:
-            past = self._past.get(running.tenant) or NO_PAST
-            self._past[running.tenant] = past.ran(Run(running.kind, held_s, running.declared_s))
+        self._past.ended(running, held_s)
         self._nodes.give_back(running, self._running)
         return running
 
@@ -328,7 +322,6 @@ class ClusterIndex:
         """A picture that later changes of the index do not touch."""
         self._check_thread()
         self._release_due(now)
-        self._note_arrivals(now)
         for tenant in self._dirty_queues:
             groups = self._queues.get(tenant)
             if groups:
@@ -359,7 +352,7 @@ class ClusterIndex:
             reports=self._reports.freeze(),
             preemptible=self._preemptible,
             claims=tuple(claim for claim in self._claims if claim.job_id in self._pending),
-            past=self._past.freeze(),
+            past=self._past.freeze(now),
         )
 
     @classmethod
@@ -383,7 +376,7 @@ class ClusterIndex:
         made._preemptible = snapshot.preemptible
         made._turn = snapshot.turn
         made._claims = snapshot.claims
-        made._past = CowMap.thaw(snapshot.past)
+        made._past = PastBook.thaw(snapshot.past)
         return made
 
     def take_over(self) -> None:
@@ -433,14 +426,6 @@ class ClusterIndex:
 
     def _still_delayed(self, due: float, job_id: str) -> bool:
         return job_id in self._delayed and self._pending[job_id].not_before == due
-
-    def _note_arrivals(self, now: float) -> None:
-        """What came since the last snapshot. What waits at the first one did not come then: a server has begun."""
-        for tenant, jobs in self._came.items():
-            past = self._past.get(tenant) or NO_PAST
-            self._past[tenant] = past.came(tuple(Arrival(now, job) for job in jobs[-MOST_ARRIVALS:]))
-        self._came.clear()
-        self._looked = True
 
     def _release_due(self, now: float) -> None:
         while self._due and self._due[0][0] <= now:

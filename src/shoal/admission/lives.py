@@ -27,8 +27,8 @@ _NORMAL = NormalDist()
 
 
 class Lives:
-    """`over` are lifetimes that have ended, `going` the ages of those that have not, and `near` is what they are not far
-    from. Each that is drawn learns from those before it: a `copy` for each future."""
+    """`over` are lifetimes that have ended, `going` the ages of those that have not, and `near` is what they are not
+    far from. Each that is drawn learns from those before it: a `copy` for each future."""
 
     __slots__ = ("_going", "_greatest", "_mean", "_near", "_over", "_spread", "_tail")
 

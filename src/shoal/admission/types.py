@@ -56,9 +56,9 @@ class Running:
     """A job that holds resources; `resources` is per rank. `at_risk_s` is the run time that would be lost if it ended
     now (since its last checkpoint), None when it never reported one. `stopping` once it was asked to end.
     `expected_end` in Unix seconds, None when nothing is known; at `latest_end` it is stopped, None for never. `queued`
-    while a cluster that it was handed over to has not started it: it loses nothing. `end_between` bounds its end in nine
-    of ten cases, where that is reported. `declared_s` is how long it was declared to run. `endless`, `affinity` and
-    `kind` as for `Pending`."""
+    while a cluster that it was handed over to has not started it: it loses nothing. `end_between` holds its end in
+    nine of ten cases, where that is reported. `declared_s` is how long it was declared to run. `endless`, `affinity`
+    and `kind` as for `Pending`."""
 
     job_id: str
     tenant: str
