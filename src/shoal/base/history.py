@@ -13,7 +13,7 @@ EVERY_S = 10.0
 RECENT = 360
 """Samples that are kept one by one: an hour of them."""
 JOINED = 30
-"""So many samples become one when they are older: five minutes."""
+"""The number of samples that become one when they are older: five minutes."""
 OLDER = 288
 """Joined samples that are kept: a day of them."""
 

@@ -47,7 +47,7 @@ def top(
     every: Annotated[float, typer.Option(min=0.25, help="Redraw at least so often, in seconds.")] = 1.0,
     plain: Annotated[bool, typer.Option("--plain", help="One picture that redraws itself, without keys.")] = False,
 ) -> None:
-    """Live view of jobs, services, nodes, tenants and events. Keys: 1 to 5 choose the view, Enter opens a job, / filters,
+    """Live: jobs, services, nodes, tenants and events. Keys: 1 to 5 choose the view, Enter opens a job, / filters,
     c, s and r cancel, suspend and resume it, q leaves. The extra `top` brings it.
 
     In a pipe, with --plain, or without the extra: one picture that redraws itself; Ctrl-C leaves. With --json one line

@@ -50,7 +50,7 @@ class DeviceUse(Protocol):
 
     def uses_device(self, job_id: str) -> bool | None:
         """Whether the job had work done on a shared device since a little while ago; None where that is not known.
-        Whoever asks does so every few seconds: a device is looked at for those who ask."""
+        A component that asks does so every few seconds: only devices that are asked about are looked at."""
         ...
 
 

@@ -55,7 +55,7 @@ def backups_before(home: Home) -> list[Path]:
 
 @contextlib.contextmanager
 def way_back(home: Home) -> Iterator[None]:
-    """Whoever is refused a database that a newer Shoal has changed is told of the backup from before that."""
+    """Name the backup from before a newer Shoal changed the database, where that database is refused."""
     try:
         yield
     except Conflict as refused:

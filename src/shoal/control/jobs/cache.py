@@ -36,7 +36,7 @@ class Live:
     unwritten: Change | None = None
     """What is written with its next step: that it was submitted, or a step that was put off."""
     writes: int = 0
-    """So many of its changes are on their way to the store."""
+    """The number of its changes that are on their way to the store."""
     _wake: asyncio.Event | None = None
     _manifest: JobManifest | None = None
 

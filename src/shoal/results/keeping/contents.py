@@ -20,7 +20,7 @@ class Contents(Protocol):
     """By tenant and digest. All may raise OSError."""
 
     def put(self, tenant: str, digest: str, source: Path) -> None:
-        """Keep what a local file holds. It is on disk, or with whoever keeps it, when this returns."""
+        """Keep what a local file holds. It is on disk, or at the other place, when this returns."""
         ...
 
     def read(self, tenant: str, digest: str, offset: int, limit: int) -> bytes: ...

@@ -173,7 +173,7 @@ class Keeper:
 
     @asynccontextmanager
     async def incoming(self, tenant: str, size: int) -> AsyncIterator[Path]:
-        """A path for a content on its way, with room for so many bytes. Raises NotTaken where the tenant has none, or
+        """A path for a content on its way, with room for `size` bytes. Raises NotTaken where the tenant has none, or
         the disk is full. It is gone afterwards, unless it was published."""
         self.check_room(tenant, size)
         part = self._incoming / uuid.uuid4().hex
@@ -185,7 +185,7 @@ class Keeper:
             await asyncio.to_thread(part.unlink, missing_ok=True)
 
     def check_room(self, tenant: str, size: int) -> None:
-        """Raises NotTaken where there is no room for so many bytes more."""
+        """Raises NotTaken where there is no room for `size` bytes more."""
         used = self.repository.used[tenant].bytes + self._reserved[tenant]
         if used + size > self._allowance.bytes:
             raise NotTaken(

@@ -13,7 +13,7 @@ class UpkeepSection(Section):
 
     enabled: bool = True
     backup_every: PeriodOrZero = Field(0.0, description="make a backup so often, such as 1d; 0: none by the clock")
-    backup_keep: int = Field(7, ge=1, le=10_000, description="so many of these backups stay; the oldest go")
+    backup_keep: int = Field(7, ge=1, le=10_000, description="the number of these backups that stay; the oldest go")
     backup_to: str = Field("", description="an absolute path: the folder that they are in; empty: HOME/backups")
 
     @field_validator("backup_to")
