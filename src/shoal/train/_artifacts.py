@@ -35,6 +35,8 @@ def keep(
         raise NotKept(f"{path}: it is no regular file")
     told = environ.get("SHOAL_ARTIFACTS")
     called = name or path.name
+    if not told and environ.get("SHOAL_RUN"):
+        raise NotKept("this server keeps no artifacts: `shoal status` says why")
     if not told:
         return _digests(path, called)
     sync(path)
