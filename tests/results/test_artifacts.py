@@ -192,6 +192,19 @@ def test_a_cut_upload_and_a_cut_download_go_on_where_they_stood(home: Home, clie
             list(again.artifacts.upload(too_large, tenant="red"))
 
 
+def test_a_model_deploys_by_its_artifact(home: Home, client: Client, job: str, tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    for content in (b"first", b"second"):
+        model.write_bytes(content)
+        list(client.artifacts.upload(model, name="out/model.onnx", job=job, tenant="red"))
+        words = ["deploy", "job:train/out/model.onnx", "--name", f"of-{content.decode()}", "--replicas", "0"]
+        made = json.loads(shoal(home, *words, "--tenant", "red", "--json"))
+        assert made["models"][0]["name"] == f"of-{content.decode()}"
+    bundles = [path for path in (home.path / "bundles").iterdir() if path.is_file()]
+    assert len(bundles) == 2  # each service has its own model, whatever the artifact is by now
+    assert "an artifact is job:JOB/NAME" in shoal(home, "deploy", "job:train", code=2)
+
+
 def test_what_a_job_may_not_have_does_not_fail_it(client: Client, home: Home) -> None:
     with Client(home=home.path, environ={}) as client:
         script = "open('huge', 'wb').truncate(1 << 40); open('small', 'w').write('s')"
