@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from shoal.base.home import Home, running_server, stop_server
+from shoal.base.home import Home, running_server
 from shoal.cli.app import app
 from shoal.control.server import start_detached
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError
@@ -60,7 +62,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     try:
         yield home
     finally:
-        stop_server(home, timeout_s=20)
+        CliRunner().invoke(app, ["down", "--stop-jobs", "--home", str(home.path)])
+        status = home.serve_folder / "status.json"
+        if status.exists():  # the gateway of services outlives the server
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(json.loads(status.read_text())["pid"], signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")
