@@ -207,6 +207,7 @@ def test_a_model_deploys_by_its_artifact(home: Home, client: Client, job: str, t
         made = json.loads(shoal(home, *words, "--tenant", "red", "--json"))
         assert made["models"][0]["name"] == f"of-{content.decode()}"
     bundles = [path for path in (home.path / "bundles").iterdir() if path.is_file()]
+    until(lambda: (home.serve_folder / "status.json").exists())  # by which the fixture finds the gateway
     assert len(bundles) == 2  # each service has its own model, whatever the artifact is by now
     assert "an artifact is job:JOB/NAME" in shoal(home, "deploy", "job:train", code=2)
 
