@@ -89,6 +89,7 @@ WALKS_ON_ITS_OWN = {
     "demo/models/fetch.py": "the demo's own files",
     "demo/models/inputs.py": "the demo's own files",
     "demo/run.py": "the demo's own files",
+    "train/_artifacts.py": "runs in the job itself",
     "train/_files.py": "runs in the job itself",
 }
 """Modules that go through trees without `base.trees`, and why no tenant can mislead the server there."""

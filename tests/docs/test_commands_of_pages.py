@@ -14,7 +14,7 @@ from shoal.cli.app import app
 
 from .pages import ROOT
 
-PAGES = ("coming-from.md", "calendar.md", "sweeps.md")
+PAGES = ("coming-from.md", "calendar.md", "keep-artifacts.md", "sweeps.md")
 _SPAN = re.compile(r"`(shoal [^`\n]+)`")
 _TYPED = re.compile(r"^\$ (shoal (?:[^\n]*\\\n)*[^\n]+)$", re.MULTILINE)
 GROUP: Any = get_command(app)

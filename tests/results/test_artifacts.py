@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from shoal.base.home import Home, running_server, stop_server
+from shoal.base.home import Home, running_server
 from shoal.cli.app import app
 from shoal.control.server import start_detached
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError
@@ -60,7 +62,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     try:
         yield home
     finally:
-        stop_server(home, timeout_s=20)
+        CliRunner().invoke(app, ["down", "--stop-jobs", "--home", str(home.path)])
+        status = home.serve_folder / "status.json"
+        if status.exists():  # the gateway of services outlives the server
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(json.loads(status.read_text())["pid"], signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +196,20 @@ def test_a_cut_upload_and_a_cut_download_go_on_where_they_stood(home: Home, clie
             sparse.truncate(30 << 20)
         with pytest.raises(Overloaded, match="left of the"):
             list(again.artifacts.upload(too_large, tenant="red"))
+
+
+def test_a_model_deploys_by_its_artifact(home: Home, client: Client, job: str, tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    for content in (b"first", b"second"):
+        model.write_bytes(content)
+        list(client.artifacts.upload(model, name="out/model.onnx", job=job, tenant="red"))
+        words = ["deploy", "job:train/out/model.onnx", "--name", f"of-{content.decode()}", "--replicas", "0"]
+        made = json.loads(shoal(home, *words, "--tenant", "red", "--json"))
+        assert made["models"][0]["name"] == f"of-{content.decode()}"
+    bundles = [path for path in (home.path / "bundles").iterdir() if path.is_file()]
+    until(lambda: (home.serve_folder / "status.json").exists())  # by which the fixture finds the gateway
+    assert len(bundles) == 2  # each service has its own model, whatever the artifact is by now
+    assert "an artifact is job:JOB/NAME" in shoal(home, "deploy", "job:train", code=2)
 
 
 def test_what_a_job_may_not_have_does_not_fail_it(client: Client, home: Home) -> None:

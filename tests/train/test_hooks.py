@@ -323,3 +323,26 @@ def test_the_first_script_of_the_documentation_runs_and_resumes(place: Place, tm
     assert (done.returncode, done.stderr) == (0, "")
     assert [line["step"] for line in place.lines()][:3] == [1, 1, 2]
     assert place.lines()[-1]["step"] == 1000
+
+
+def test_an_artifact_outside_shoal_goes_nowhere_and_its_digest_is_told(tmp_path: Path) -> None:
+    (tmp_path / "logs/deep").mkdir(parents=True)
+    (tmp_path / "logs/deep/a").write_text("a")
+    (tmp_path / "link").symlink_to(tmp_path / "logs/deep/a")
+    hooks = Hooks({})
+    digest = "sha256:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
+    assert hooks.artifact(tmp_path / "logs") == {"logs/deep/a": digest}
+    assert hooks.artifact(tmp_path / "logs/deep/a", name="best") == {"best": digest}
+    with pytest.raises(FileNotFoundError):
+        hooks.artifact(tmp_path / "nothing")
+    with pytest.raises(RuntimeError, match="keeps no artifacts"):
+        Hooks({"SHOAL_RUN": str(tmp_path)}).artifact(tmp_path / "link")
+
+
+def test_an_artifact_that_no_server_answers_for_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "runs/j-1/1/.artifacts"
+    folder.parent.mkdir(parents=True)
+    (tmp_path / "x").write_text("x")
+    with pytest.raises(TimeoutError, match="did not keep x within"):
+        Hooks({"SHOAL_ARTIFACTS": str(folder)}).artifact(tmp_path / "x", timeout_s=0.0)
+    assert list(folder.iterdir()) == []

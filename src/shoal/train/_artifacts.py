@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from shoal.train._files import replace, sync
+from shoal.train._files import files, replace, sync
 
 _LOOK_S = 0.01
 _LOOK_SLOWEST_S = 0.25
@@ -35,6 +35,8 @@ def keep(
         raise NotKept(f"{path}: it is no regular file")
     told = environ.get("SHOAL_ARTIFACTS")
     called = name or path.name
+    if not told and environ.get("SHOAL_RUN"):
+        raise NotKept("this server keeps no artifacts: `shoal status` says why")
     if not told:
         return _digests(path, called)
     sync(path)
@@ -87,11 +89,10 @@ def _copied(path: Path, to: Path) -> tuple[str, str]:
 
 
 def _digests(path: Path, name: str) -> dict[str, str]:
-    if path.is_file():
-        with path.open("rb") as file:
-            return {name: f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"}
-    found: dict[str, str] = {}
-    for one in sorted(path.rglob("*")):
-        if one.is_file() and not one.is_symlink():
-            found |= _digests(one, f"{name}/{one.relative_to(path)}")
+    found = {}
+    for one in sorted(files(path)):
+        if one == path or not one.is_symlink():
+            with one.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            found[name if one == path else f"{name}/{one.relative_to(path)}"] = f"sha256:{digest}"
     return found

@@ -55,10 +55,14 @@ def replace(path: Path, text: str) -> None:
     sync(path.parent, deep=False)
 
 
+def files(path: Path) -> list[Path]:
+    """A file, or all files in a directory."""
+    return [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+
+
 def size(path: Path) -> int:
     """Bytes of a file, or of all files in a directory."""
-    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
-    return sum(each.stat().st_size for each in files)
+    return sum(each.stat().st_size for each in files(path))
 
 
 def sync(path: Path, *, deep: bool = True) -> None:
