@@ -30,8 +30,8 @@ from shoal.extension.web import (
 )
 from shoal.results.keeping.names import check_name
 from shoal.results.keeping.retention import Kept
+from shoal.results.live.artifact_store import ArtifactStore, Place
 from shoal.results.live.events import ResultsEvent
-from shoal.results.live.keeper import Keeper, Place
 from shoal.results.live.uploads import PIECE, Uploads
 from shoal.results.models import DIGEST, ArtifactList, ArtifactView, PinRequest, UploadRequest, UploadView
 
@@ -46,7 +46,7 @@ class Keeping:
     """What the routes need of the extension."""
 
     server: Server
-    keeper: Keeper
+    artifact_store: ArtifactStore
     uploads: Uploads
 
 
@@ -86,7 +86,7 @@ def _reading(router: APIRouter) -> None:
     ) -> Response:  # fmt: skip
         """The newest first. Of a job by name, of the newest of that name."""
         owner, taking = filter_of(who, tenant), False
-        repository = here.keeper.repository
+        repository = here.artifact_store.repository
         if job is not None:
             job, found = await _of_job(here, owner, job)
             await _require(request, here, who, job)
@@ -102,7 +102,7 @@ def _reading(router: APIRouter) -> None:
         following = offset + limit if len(found) > offset + limit else None
         asked = owner or (found[0].tenant if job is not None and found else None)
         used = repository.used[asked].bytes if asked is not None and asked in here.server.tenants() else None
-        allowed = here.keeper.allowance.bytes if used is not None else None
+        allowed = here.artifact_store.allowance.bytes if used is not None else None
         return _shown(ArtifactList(
             artifacts=shown, next=following, taking=taking, used_bytes=used, allowed_bytes=allowed
         ))  # fmt: skip
@@ -145,7 +145,7 @@ def _reading(router: APIRouter) -> None:
             headers["Content-Length"] = str(one.bytes)
             return StreamingResponse(_all(here, one), 200, headers, "application/octet-stream")
         begin, end = _range(asked, one.bytes)
-        data = await here.keeper.read(one, begin, end - begin)
+        data = await here.artifact_store.read(one, begin, end - begin)
         headers |= {
             "Content-Range": f"bytes {begin}-{begin + len(data) - 1}/{one.bytes}" if data else f"bytes */{one.bytes}",
             SHA256: hashlib.sha256(data).hexdigest(),
@@ -163,7 +163,7 @@ def _changing(router: APIRouter) -> None:
         one = await _find(request, here, who, artifact)
         if one.pinned:
             raise Conflict(f"{one.name} is pinned", where=one.id, hint="unpin it first")
-        await here.keeper.remove(one.tenant, [one], actor=who.actor, cause=f"{who.actor} asked")
+        await here.artifact_store.remove(one.tenant, [one], actor=who.actor, cause=f"{who.actor} asked")
         return _shown(view(one))
 
     @router.post(
@@ -179,7 +179,7 @@ def _changing(router: APIRouter) -> None:
             one.job or None, one.attempt or None, data={"name": one.name, "pinned": asked.pinned},
         )  # fmt: skip
         one = replace(one, pinned=asked.pinned)
-        await here.keeper.repository.pin(one, [told])
+        await here.artifact_store.repository.pin(one, [told])
         return _shown(view(one))
 
 
@@ -226,7 +226,7 @@ def _uploading(router: APIRouter) -> None:
 
 async def _of_job(here: Keeping, owner: str | None, ref: str) -> tuple[str, list[Kept]]:
     """A job's id, and its artifacts: they may outlive its record. Raises NotFound."""
-    repository, store = here.keeper.repository, here.server.store
+    repository, store = here.artifact_store.repository, here.server.store
     known = await asyncio.to_thread(store.job, ref)
     found = await asyncio.to_thread(repository.of_job, ref)
     if (known is not None and owner in (None, known.tenant)) or any(owner in (None, one.tenant) for one in found):
@@ -249,7 +249,7 @@ async def _of_job(here: Keeping, owner: str | None, ref: str) -> tuple[str, list
 
 
 async def _find(request: Request, here: Keeping, who: Principal, id_: str) -> Kept:
-    one = await asyncio.to_thread(here.keeper.repository.get, id_)
+    one = await asyncio.to_thread(here.artifact_store.repository.get, id_)
     if one is None or not who.may_see(one.tenant):
         raise NotFound(f"there is no artifact {id_}", where=id_, hint="`shoal artifacts` lists them")
     if one.job:
@@ -321,7 +321,7 @@ def _range(asked: str, size: int) -> tuple[int, int]:
 async def _all(here: Keeping, one: Kept) -> AsyncIterator[bytes]:
     at = 0
     while at < one.bytes:
-        data = await here.keeper.read(one, at, min(_READ, one.bytes - at))
+        data = await here.artifact_store.read(one, at, min(_READ, one.bytes - at))
         if not data:
             return
         at += len(data)

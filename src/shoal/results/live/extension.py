@@ -22,8 +22,8 @@ from shoal.engine import Gang
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.extension.metrics import gauge
 from shoal.results.live.api import Keeping, router_of
+from shoal.results.live.artifact_store import Allowance, ArtifactStore
 from shoal.results.live.events import ResultsEvent
-from shoal.results.live.keeper import Allowance, Keeper
 from shoal.results.live.sections import asked
 from shoal.results.live.tables import TABLES
 from shoal.results.live.takes import FOLDER, Takes
@@ -52,9 +52,9 @@ class Results(Extension, Keeping):
         self.server = server
         folder = server.home / self.name
         allowance = Allowance(settings.size, settings.files, settings.keep, settings.versions)
-        self.keeper = Keeper(server, folder, settings.store, allowance)
-        self.uploads = Uploads(server, self.keeper, folder / "uploads")
-        self._takes = Takes(server, self.keeper)
+        self.artifact_store = ArtifactStore(server, folder, settings.store, allowance)
+        self.uploads = Uploads(server, self.artifact_store, folder / "uploads")
+        self._takes = Takes(server, self.artifact_store)
         self._turns = Turns(log, "artifacts could not be tidied", server.on_fatal)
         self._servers = Servers(settings.mlflow, settings.wandb, settings.wandb_entity, settings.address)
         self._over: asyncio.Queue[tuple[str, str, str]] = asyncio.Queue(_MOST_WAITING)
@@ -67,7 +67,7 @@ class Results(Extension, Keeping):
     # --- life ---
 
     async def open(self) -> None:
-        await self.keeper.open()
+        await self.artifact_store.open()
         await self._takes.open()
 
     def loops(self) -> Sequence[BackgroundLoop]:
@@ -82,7 +82,7 @@ class Results(Extension, Keeping):
     async def _tidy(self) -> None:
         while True:
             with self._turns.turn() as turn:
-                await self.keeper.tidy()
+                await self.artifact_store.tidy()
                 await self.uploads.tidy()
             if turn.over:
                 return
@@ -94,8 +94,8 @@ class Results(Extension, Keeping):
         """Note that files are to be taken, before there are any."""
         if job.job.owner_id is not None or job.attempt is None or not asked(job).wanted:
             return
-        if (job.job.id, job.attempt.number) not in self.keeper.repository.pending:
-            await self.keeper.repository.begin(job.job.id, job.attempt.number)
+        if (job.job.id, job.attempt.number) not in self.artifact_store.repository.pending:
+            await self.artifact_store.repository.begin(job.job.id, job.attempt.number)
 
     def prepare(self, job: LiveJob, gang: Gang) -> Gang:
         section, named = asked(job), parse_gang_name(gang.name)
@@ -149,8 +149,8 @@ class Results(Extension, Keeping):
     # --- shown ---
 
     def capabilities(self) -> Sequence[Capability]:
-        trouble = self.keeper.trouble
-        found = [Capability("artifacts", True, f"kept in {self.keeper.where}")]
+        trouble = self.artifact_store.trouble
+        found = [Capability("artifacts", True, f"kept in {self.artifact_store.where}")]
         if trouble:
             found = [Capability("artifacts", False, trouble, "no artifacts are kept")]
         told = {"MLflow": self._servers.mlflow, "Weights & Biases": self._servers.wandb}
@@ -159,10 +159,10 @@ class Results(Extension, Keeping):
         return found
 
     def page(self, tenant: str | None) -> Page | None:
-        return self.keeper.page(tenant)
+        return self.artifact_store.page(tenant)
 
     def metrics(self) -> Iterable[Metric]:
-        used = self.keeper.repository.used
+        used = self.artifact_store.repository.used
         sizes: dict[tuple[str, ...], float] = {(tenant,): float(one.bytes) for tenant, one in used.items()}
         files: dict[tuple[str, ...], float] = {(tenant,): float(one.files) for tenant, one in used.items()}
         return (

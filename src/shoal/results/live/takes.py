@@ -22,8 +22,8 @@ from shoal.contract.records import JobRecord, NewEvent
 from shoal.extension import LiveJob, Server
 from shoal.results.keeping.names import Parts, Wanted, check_name
 from shoal.results.keeping.take import Stopped, Tree
+from shoal.results.live.artifact_store import ArtifactStore, Outcome, Place
 from shoal.results.live.events import ResultsEvent
-from shoal.results.live.keeper import Keeper, Outcome, Place
 from shoal.results.live.sections import section_of
 
 log = structlog.get_logger("shoal.results")
@@ -63,9 +63,9 @@ class Asked:
 class Takes:
     """Of each tenant one thing after the other, of several tenants at once."""
 
-    def __init__(self, server: Server, keeper: Keeper) -> None:
+    def __init__(self, server: Server, artifact_store: ArtifactStore) -> None:
         self._server = server
-        self._keeper = keeper
+        self._artifact_store = artifact_store
         self._queues: dict[str, deque[Ended | Asked]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._known: dict[tuple[str, int], set[str]] = {}
@@ -76,13 +76,13 @@ class Takes:
 
     async def open(self) -> None:
         """Take what the server before this one has not."""
-        for job, attempt in sorted(self._keeper.repository.pending):
+        for job, attempt in sorted(self._artifact_store.repository.pending):
             live = self._server.job(job)
             if live is not None and live.job.attempt == attempt and live.job.state.active:
                 continue
             record = live.job if live is not None else await asyncio.to_thread(self._record, job)
             if record is None:
-                await self._keeper.repository.done(job, attempt, ())
+                await self._artifact_store.repository.done(job, attempt, ())
             else:
                 self._end(record, attempt, ran=True)
 
@@ -94,7 +94,7 @@ class Takes:
         if attempt is None or attempt.ended_at is None:
             return
         place = (job.job.id, attempt.number)
-        if place in self._keeper.repository.pending:
+        if place in self._artifact_store.repository.pending:
             self._end(job.job, attempt.number, ran=attempt.running_at is not None)
         else:
             self._known.pop(place, None)
@@ -180,11 +180,11 @@ class Takes:
         outcome, place = Outcome((), ()), one.place
         if one.ran:
             tree = Tree(self._server.home, run_parts(place))
-            outcome = await self._keeper.keep(tree, place, one.wanted, "attempt")
-        await self._keeper.repository.done(place.job, place.attempt, self._events(place, outcome))
+            outcome = await self._artifact_store.keep(tree, place, one.wanted, "attempt")
+        await self._artifact_store.repository.done(place.job, place.attempt, self._events(place, outcome))
 
     async def _answer(self, one: Asked) -> None:
-        outcome = await self._keeper.keep(Tree(self._server.home, one.root), one.place, [one.wanted], "job")
+        outcome = await self._artifact_store.keep(Tree(self._server.home, one.root), one.place, [one.wanted], "job")
         if events := self._events(one.place, outcome):
             await self._server.store.record(events)
         told = {"artifacts": {kept.name: f"sha256:{kept.digest}" for kept in outcome.kept}, "refused": outcome.refused}
@@ -221,7 +221,7 @@ class Takes:
 
     async def close(self) -> None:
         """Give up what is being taken: the next server takes it."""
-        self._keeper.leave()
+        self._artifact_store.leave()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

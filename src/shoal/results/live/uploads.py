@@ -13,7 +13,7 @@ from shoal.core import Conflict, Invalid, NotFound, Overloaded, Unavailable
 from shoal.extension import Server
 from shoal.results.keeping.retention import Kept
 from shoal.results.keeping.take import Content, NotTaken
-from shoal.results.live.keeper import Keeper, Place
+from shoal.results.live.artifact_store import ArtifactStore, Place
 
 PIECE = 8 << 20
 """Bytes of a piece at most."""
@@ -25,9 +25,9 @@ _PART = re.compile(r"([0-9a-f]{64})\.(\d+)\.part")
 class Uploads:
     """`folder/TENANT/DIGEST.BYTES.part` holds what arrived; its size is where the upload goes on."""
 
-    def __init__(self, server: Server, keeper: Keeper, folder: Path) -> None:
+    def __init__(self, server: Server, artifact_store: ArtifactStore, folder: Path) -> None:
         self._server = server
-        self._keeper = keeper
+        self._artifact_store = artifact_store
         self._folder = folder
         self._locks: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -37,7 +37,7 @@ class Uploads:
         """How many bytes are here, and the artifact where all are. Repeated, it does no more. `link`: who knows the
         digest of a content of the tenant's may have it. Raises Overloaded where the tenant has no room, and Invalid
         where what arrived is not what was announced: it is begun anew."""
-        if link and (found := await self._keeper.link(place, name, digest, by)) is not None:
+        if link and (found := await self._artifact_store.link(place, name, digest, by)) is not None:
             return size, found
         async with self._locks[place.tenant, digest]:
             part = self._part(place.tenant, digest, size)
@@ -77,7 +77,7 @@ class Uploads:
         if found != content.digest:
             await asyncio.to_thread(part.unlink, missing_ok=True)
             raise Invalid("what arrived is not the file that was announced", where="sha256", hint="send it again")
-        return await self._keeper.publish(place, name, content, part, by)
+        return await self._artifact_store.publish(place, name, content, part, by)
 
     def _check_room(self, tenant: str, size: int) -> None:
         others = self._open(tenant)
@@ -85,7 +85,7 @@ class Uploads:
             raise Overloaded(f"the tenant has {len(others)} uploads that are not complete", where="uploads",
                              hint="complete one; each is removed a day after its last piece")  # fmt: skip
         try:
-            self._keeper.check_room(tenant, size + sum(others.values()))
+            self._artifact_store.check_room(tenant, size + sum(others.values()))
         except NotTaken as problem:
             raise Overloaded(f"the file cannot be kept: {problem}", where="bytes",
                              hint="`shoal artifacts --delete` makes room", retry_after_s=60.0) from None  # fmt: skip

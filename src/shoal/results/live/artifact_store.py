@@ -71,7 +71,7 @@ class Outcome:
     refused: tuple[str, ...]
 
 
-class Keeper:
+class ArtifactStore:
     """`folder` is this component's own, `where` the setting that names another place for contents."""
 
     def __init__(self, server: Server, folder: Path, where: str, allowance: Allowance) -> None:
