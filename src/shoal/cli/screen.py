@@ -56,9 +56,9 @@ def look(client: Client) -> Sight:
     )
 
 
-def plain(text: str) -> Text:
+def plain(text: str | None) -> Text:
     """A text of others: nothing in it moves the cursor or is read as markup."""
-    return Text("".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text))
+    return Text("".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text or ""))
 
 
 # --- rows of the views, each with the key that names it ---
@@ -267,14 +267,18 @@ class TopApp(App[None]):
         job = self.screen.job if isinstance(self.screen, JobScreen) else self._chosen()
         if job is not None:
             title = f"{step.capitalize()} {job.name}?"
-            self.push_screen(Question(title, _STEPS[step], step), lambda yes: yes and self._act(step, job.id))
+
+            def answered(yes: bool | None) -> None:
+                if yes:
+                    self._act(step, job.id)
+
+            self.push_screen(Question(title, _STEPS[step], step), answered)
 
     @work(thread=True)
     def _act(self, step: str, job_id: str) -> None:
         try:
-            {"cancel": self._client.cancel, "suspend": self._client.suspend, "resume": self._client.resume}[step](
-                job_id
-            )
+            steps = {"cancel": self._client.cancel, "suspend": self._client.suspend, "resume": self._client.resume}
+            steps[step](job_id)
         except ShoalError as error:
             self.call_from_thread(self.notify, plain(str(error)).plain, severity="error", markup=False)
 
