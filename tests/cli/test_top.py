@@ -94,7 +94,7 @@ async def test_a_server_that_answers_no_more_is_said_and_the_view_stays(shell: S
     info = read_server(Home(shell.home))
     assert info is not None
     with client_of(shell) as admin:
-        made = admin.create_token("default", label="for a while")
+        made = admin.create_token("default", label="for a while", role="viewer")
         with Client(info.url, made.token) as client:
             async with opened(client) as pilot:
                 await until(pilot, lambda: len(cells(pilot, "nodes")) > 0)

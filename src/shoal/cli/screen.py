@@ -303,7 +303,7 @@ class JobScreen(Screen[None]):
 
     def __init__(self, client: Client, job_id: str, every_s: float) -> None:
         super().__init__()
-        self._client, self._id, self._every_s = client, job_id, every_s
+        self._client, self._job_id, self._every_s = client, job_id, every_s
         self.job: JobView | None = None
 
     def compose(self) -> ComposeResult:
@@ -321,9 +321,9 @@ class JobScreen(Screen[None]):
         worker = get_current_worker()
         while not worker.is_cancelled:
             try:
-                job = self._client.job(self._id)
-                why = self._client.explain(self._id) if job.state is JobState.QUEUED else None
-                log = self._client.log_piece(self._id, tail=LOG_LINES).text if job.attempt else ""
+                job = self._client.job(self._job_id)
+                why = self._client.explain(self._job_id) if job.state is JobState.QUEUED else None
+                log = self._client.log_piece(self._job_id, tail=LOG_LINES).text if job.attempt else ""
             except ShoalError as error:
                 found = Text(plain(str(error)).plain, "red")
                 if not worker.is_cancelled:
