@@ -56,9 +56,9 @@ def look(client: Client) -> Sight:
     )
 
 
-def plain(text: str) -> Text:
+def plain(text: str | None) -> Text:
     """A text of others: nothing in it moves the cursor or is read as markup."""
-    return Text("".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text))
+    return Text("".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text or ""))
 
 
 # --- rows of the views, each with the key that names it ---
@@ -267,14 +267,18 @@ class TopApp(App[None]):
         job = self.screen.job if isinstance(self.screen, JobScreen) else self._chosen()
         if job is not None:
             title = f"{step.capitalize()} {job.name}?"
-            self.push_screen(Question(title, _STEPS[step], step), lambda yes: yes and self._act(step, job.id))
+
+            def answered(yes: bool | None) -> None:
+                if yes:
+                    self._act(step, job.id)
+
+            self.push_screen(Question(title, _STEPS[step], step), answered)
 
     @work(thread=True)
     def _act(self, step: str, job_id: str) -> None:
         try:
-            {"cancel": self._client.cancel, "suspend": self._client.suspend, "resume": self._client.resume}[step](
-                job_id
-            )
+            steps = {"cancel": self._client.cancel, "suspend": self._client.suspend, "resume": self._client.resume}
+            steps[step](job_id)
         except ShoalError as error:
             self.call_from_thread(self.notify, plain(str(error)).plain, severity="error", markup=False)
 
@@ -299,7 +303,7 @@ class JobScreen(Screen[None]):
 
     def __init__(self, client: Client, job_id: str, every_s: float) -> None:
         super().__init__()
-        self._client, self._id, self._every_s = client, job_id, every_s
+        self._client, self._job_id, self._every_s = client, job_id, every_s
         self.job: JobView | None = None
 
     def compose(self) -> ComposeResult:
@@ -317,9 +321,9 @@ class JobScreen(Screen[None]):
         worker = get_current_worker()
         while not worker.is_cancelled:
             try:
-                job = self._client.job(self._id)
-                why = self._client.explain(self._id) if job.state is JobState.QUEUED else None
-                log = self._client.log_piece(self._id, tail=LOG_LINES).text if job.attempt else ""
+                job = self._client.job(self._job_id)
+                why = self._client.explain(self._job_id) if job.state is JobState.QUEUED else None
+                log = self._client.log_piece(self._job_id, tail=LOG_LINES).text if job.attempt else ""
             except ShoalError as error:
                 found = Text(plain(str(error)).plain, "red")
                 if not worker.is_cancelled:

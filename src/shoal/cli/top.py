@@ -47,12 +47,18 @@ def top(
     every: Annotated[float, typer.Option(min=0.25, help="Redraw at least so often, in seconds.")] = 1.0,
     plain: Annotated[bool, typer.Option("--plain", help="One picture that redraws itself, without keys.")] = False,
 ) -> None:
-    """Live: jobs, services, nodes, tenants and events. Keys: 1 to 5 choose the view, Enter opens a job, / filters,
-    c, s and r cancel, suspend and resume it, q leaves. The extra `top` brings it.
+    """Live view of jobs, services, nodes, tenants and events. The extra `top` brings it. Keys: 1 to 5 choose the view,
+    Enter opens a job, / filters, c, s and r cancel, suspend and resume the job, q leaves.
 
     In a pipe, with --plain, or without the extra: one picture that redraws itself; Ctrl-C leaves. With --json one line
     per picture.
     """
+    if not once and not context.json and not plain and _has_screen():
+        from shoal.cli.screen import TopApp
+
+        with context.client(patience_s=0.0) as client:  # it says itself when the server is away
+            TopApp(client, every).run()
+        return
     with context.client(patience_s=30.0) as client:
         if once:
             picture = _look(client)
@@ -60,10 +66,6 @@ def top(
         elif context.json:
             for picture in _pictures(client, every):
                 context.line(picture.plain(), lambda: None)
-        elif not plain and _has_screen():
-            from shoal.cli.screen import TopApp
-
-            TopApp(client, every).run()
         else:
             _live(client, every)
 

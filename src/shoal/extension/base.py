@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -195,7 +194,11 @@ class Extension:
 
     def counts_waiting(self) -> bool:
         """Whether its decisions depend on how many equal jobs wait. If not, one more behind another wakes nothing."""
-        return _decides(type(self))
+        kind = type(self)
+        if kind not in _DECIDES:
+            names = ("decider", "holds", "keeps_off", "adjust")
+            _DECIDES[kind] = any(getattr(kind, name) is not getattr(Extension, name) for name in names)
+        return _DECIDES[kind]
 
     def decided(self) -> None:
         """The last decision is written down. On the event loop, before the next decision: return soon."""
@@ -291,8 +294,5 @@ class Extension:
         return ()
 
 
-@cache
-def _decides(kind: type[Extension]) -> bool:
-    """Asked at each job that comes to wait: looked at once."""
-    names = ("decider", "holds", "keeps_off", "adjust")
-    return any(getattr(kind, name) is not getattr(Extension, name) for name in names)
+_DECIDES: dict[type[Extension], bool] = {}
+"""Asked at each job that comes to wait: each class is looked at once."""
