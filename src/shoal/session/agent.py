@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         take_frames,
         write_fields,
     )  # fmt: skip
-    from shoal.session.streams import Client, drain, resize, take_over, write_all
+    from shoal.session.streams import Client, drain, end_as, listen, resize, take_over, write_all
 else:
     import _signal as signal
 
@@ -67,7 +67,6 @@ _FIRST_S = 60.0
 _WARN_S = 60.0
 _HANG_UP_S = 10.0
 """Between a hang-up and the kill."""
-_SIGNALLED = 128
 _PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
 
 
@@ -107,7 +106,7 @@ class Agent:
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         for one in _PASSED_ON:
             signal.signal(one, lambda signum, _: self.wishes.append(signum))
-        listener, path = self.listen()
+        listener, path, self.umask = listen(f"session-{self.options['id']}.sock", _MOST_CLIENTS)
         if self.main:
             self.start()
         try:
@@ -118,21 +117,7 @@ class Agent:
                 os.unlink(path)  # noqa: PTH108
             except OSError:
                 pass
-        return self.leave()
-
-    def listen(self) -> tuple[Any, str]:
-        """By way of a descriptor: the directory's path may be longer than the address of a socket."""
-        folder = os.open(os.environ["SHOAL_RUN"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        path = f"/proc/self/fd/{folder}/session-{self.options['id']}.sock"
-        listener = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM | sockets.SOCK_CLOEXEC | sockets.SOCK_NONBLOCK)
-        try:
-            os.unlink(path)  # noqa: PTH108
-        except OSError:
-            pass
-        self.umask = os.umask(0o077)
-        listener.bind(path)
-        listener.listen(_MOST_CLIENTS)
-        return listener, path
+        return end_as(self.status)
 
     def over(self) -> bool:
         """Whether all that could be said has been said."""
@@ -147,16 +132,6 @@ class Agent:
         if self.main:
             return not any(now - max(client.moved_at, self.ended_at) < _FLUSH_S for client in waits)
         return now - max(self.seen_at, self.ended_at) > number(self.options, "linger")
-
-    def leave(self) -> int:
-        if self.status is None:
-            return _SIGNALLED + int(signal.SIGHUP)
-        code = os.waitstatus_to_exitcode(self.status)
-        if code < 0:
-            signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
-            os.kill(os.getpid(), -code)
-            return _SIGNALLED - code
-        return code
 
     def turn(self, woken: int, listener: Any) -> None:
         poll = select.poll()

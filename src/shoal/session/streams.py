@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import _socket as sockets
 import errno
 import fcntl
 import os
@@ -13,7 +14,12 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from typing import Any
+else:
+    import _signal as signal
+
+_SIGNALLED = 128
 
 
 class Client:
@@ -31,6 +37,34 @@ class Client:
         self.moved_at = time.monotonic()
         self.untold = 0
         """Bytes that it typed and was not told to have arrived: that goes with the next output, or a little later."""
+
+
+def listen(name: str, most: int) -> tuple[Any, str, int]:
+    """A socket of this name in `SHOAL_RUN`, its path, and the umask from before. It is made by way of a descriptor: the
+    directory's path may be longer than the address of a socket."""
+    folder = os.open(os.environ["SHOAL_RUN"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    path = f"/proc/self/fd/{folder}/{name}"
+    listener = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM | sockets.SOCK_CLOEXEC | sockets.SOCK_NONBLOCK)
+    try:
+        os.unlink(path)  # noqa: PTH108
+    except OSError:
+        pass
+    umask = os.umask(0o077)
+    listener.bind(path)
+    listener.listen(most)
+    return listener, path, umask
+
+
+def end_as(status: int | None) -> int:
+    """The exit code of a command with this wait status; killed by the signal that killed it. None: it hung up."""
+    if status is None:
+        return _SIGNALLED + int(signal.SIGHUP)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
+        os.kill(os.getpid(), -code)
+        return _SIGNALLED - code
+    return code
 
 
 def resize(terminal: int, rows: int, columns: int) -> None:

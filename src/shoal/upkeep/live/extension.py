@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import ClassVar
 
 import structlog
 
+from shoal.base import trees
 from shoal.base.home import Home
 from shoal.base.loops import BackgroundLoop, RunningLoop
 from shoal.contract.events import EventKinds
@@ -107,7 +107,7 @@ class Upkeep(Extension):
 
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in rotation.drafts(record.names_in(self._folder)):  # of a server that was killed meanwhile
-            shutil.rmtree(self._folder / name, ignore_errors=True)
+            trees.remove(str(self._folder / name))
         make_backup(Home(self._server.home), self._server.store.url, target, force=True)
         try:
             about = read_backup(target)
