@@ -60,8 +60,8 @@ class Futures:
             self._futures = [_Future(snapshot, decision, sources, seed, steps) for seed in range(FUTURES)]
 
     def starts(self, job_id: str, tenant: str, before: int) -> list[float]:
-        """When a job starts in each of them, sorted, `before` being the number of its tenant's jobs that go first. Infinity where that
-        cannot be said."""
+        """When a job starts in each of them, sorted, `before` being the number of its tenant's jobs that go first.
+        Infinity where that cannot be said."""
         return sorted(future.start_of(job_id, tenant, before) for future in self._futures)
 
 

@@ -10,8 +10,8 @@ T = TypeVar("T")
 
 _PAUSE_S = 0.05
 _PASSES = 10
-"""From what is noted to its round: so long, and so many passes of the event loop, which are slow under a flood. What
-begins and ends at once is told once, and written once by its plane."""
+"""Between a note and its round: this time, and this number of passes of the event loop, which are slow under a flood.
+What begins and ends at once is told once, and written once by its plane."""
 
 
 class News(Generic[T]):
