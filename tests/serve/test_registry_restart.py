@@ -16,6 +16,7 @@ from shoal.inference.tensors import to_tensor
 from shoal.inference.types import InferRequest
 from shoal.serve.errors import ReplicaLost
 from shoal.serve.gateway.replicas.registry import ReplicaRegistry
+from shoal.serve.sockets import address_of
 from tests.serve.models import at_door, awaited, callable_spec, floats, wait_for_spec
 from tests.serve.registry_kit import answer, registry_kit, until
 
@@ -60,6 +61,27 @@ async def test_a_path_that_cannot_be_a_socket_is_refused(tmp_path: Path) -> None
     with pytest.raises(Conflict, match="no socket"):
         await registry.start(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "precious"
+
+
+async def test_replicas_of_other_users_have_a_socket_of_their_own_however_long_its_path(tmp_path: Path) -> None:
+    async with registry_kit(tmp_path) as kit:
+        await kit.registry.stop()
+        plain, kit.path = kit.path, tmp_path / ("x" * 120) / "gateway.sock"
+        kit.path.parent.mkdir()
+        for _ in range(2):  # the second time as after a kill: what is left is taken over
+            kit.registry = kit.new_registry()
+            await kit.registry.start(plain, sandboxed=kit.path)
+            assert (stat.S_IMODE(plain.stat().st_mode), stat.S_IMODE(kit.path.stat().st_mode)) == (0o600, 0o666)
+            with pytest.raises(Conflict, match="another gateway listens here"):
+                await kit.new_registry().start(tmp_path / "third", sandboxed=kit.path)
+            assert not (tmp_path / "third").exists()
+            await kit.replica()
+            await kit.registry.stop()
+            assert not plain.exists()
+            assert not kit.path.exists()
+            with socket.socket(socket.AF_UNIX) as left, address_of(kit.path) as address:
+                left.bind(address)
+        await kit.spawned["a"].close()
 
 
 async def test_a_replica_told_to_end_finishes_what_it_was_asked(tmp_path: Path) -> None:

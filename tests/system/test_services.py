@@ -83,7 +83,7 @@ def replica(home: Home) -> int:
 
 def test_a_service_outlives_the_death_of_everything_around_it(home: Home, tmp_path: Path) -> None:
     with Client(home=home.path, environ={}) as client:
-        client.create_tenant("ada", sandbox="none")
+        client.create_tenant("ada")
         token = client.create_token("ada").token
         client.services.deploy(manifest(tmp_path / "one", 2), tenant="ada")
         ready = client.services.wait_ready("multiply", timeout_s=60)
@@ -184,7 +184,7 @@ def test_a_replica_that_hangs_is_ended_and_started_again(home: Home, tmp_path: P
         path.write_text(
             f"name: hang\n{common}slo: {{p99: 200ms}}\nmodels:\n- name: m\n  source: model:hangs\n{TENSORS}"
         )
-        client.create_tenant("ada", sandbox="none")
+        client.create_tenant("ada")
         headers = {"authorization": f"Bearer {client.create_token('ada').token}"}
         client.services.deploy(path, tenant="ada")
         endpoints = client.services.wait_ready("hang", timeout_s=60).endpoints

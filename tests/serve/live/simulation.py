@@ -55,6 +55,7 @@ class SimulatedGateway:
     """The state that its runtime gives every model."""
 
     socket = "/simulated/replicas.sock"
+    sandboxed = Path("/simulated/replicas/gateway.sock")
 
     def require(self) -> None:
         return

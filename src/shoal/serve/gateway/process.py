@@ -35,6 +35,7 @@ from shoal.serve.gateway.http import HttpFront
 from shoal.serve.gateway.meter import Meter
 from shoal.serve.gateway.replicas.registry import ReplicaRegistry
 from shoal.serve.gateway.shared_memory import SharedRegions
+from shoal.serve.sockets import sandboxed
 
 log = logging.getLogger("shoal.serve")
 
@@ -82,7 +83,8 @@ class GatewayProcess:
                 self._killed.extend(before.killed)
                 self.gateway.replica_set.expect({service.id for service in before.services if service.ready})
             registry = ReplicaRegistry(self.gateway.admits, self.gateway.replica_set, before_kill=self._note_kill)
-            await registry.start(Path(config.socket))
+            beside = sandboxed(self.folder)
+            await registry.start(Path(config.socket), sandboxed=beside if beside.parent.is_dir() else None)
             stack.push_async_callback(registry.stop)
             stack.push_async_callback(self.gateway.close)
             stack.push_async_callback(self._end_report)  # it goes on while calls are being answered

@@ -17,8 +17,8 @@ from shoal.base.loops import BackgroundLoop, RunningLoop
 from shoal.contract.events import EventKinds
 from shoal.contract.pages import Column, Figure, Page, Table, Value
 from shoal.contract.records import Event
-from shoal.core import KillCauses, Miss, Money, NeededBundles, Objectives, Telemetry
-from shoal.engine import Gang
+from shoal.core import KillCauses, Miss, Money, NeededBundles, Objectives, Sandbox, Telemetry
+from shoal.engine import Gang, Mount
 from shoal.extension import LiveJob, Section, Server
 from shoal.extension.metrics import gauge
 from shoal.serve.contract import TOKEN_VARIABLE, Address, GatewayConfig, connection_name, parse_replica_name
@@ -109,12 +109,17 @@ class Serve(Serving):
         self.reconciler.committed(events)
 
     def prepare(self, job: LiveJob, gang: Gang) -> Gang:
-        """A replica is given the token by which its gateway knows it."""
+        """A replica is given the token by which its gateway knows it, and in a sandbox the way there."""
         if job.job.owner_id is None or self.services.live_service(job.job.owner_id) is None:
             return gang  # it belongs to nothing, or to what another extension has
         _, _, generation = parse_replica_name(job.job.name)
         token = self._replica_token(job.job.owner_id, generation)
-        return replace(gang, secrets={**gang.secrets, TOKEN_VARIABLE: token})
+        gang = replace(gang, secrets={**gang.secrets, TOKEN_VARIABLE: token})
+        if self._server.sandbox(job.job.tenant) is Sandbox.NONE:
+            return gang
+        socket = self._gateway.sandboxed
+        argv = tuple(str(socket) if word == self._gateway.socket else word for word in gang.argv)
+        return replace(gang, argv=argv, mounts=(*gang.mounts, Mount(socket.parent, socket.parent)))
 
     def answers(self) -> Mapping[type, object]:
         return {KillCauses: self, NeededBundles: self, Objectives: self, Telemetry: self}

@@ -26,6 +26,7 @@ from shoal.base.processes import Process, send, start_detached, start_ticks
 from shoal.core import Clock, Invalid, SystemClock, Unavailable
 from shoal.serve import contract
 from shoal.serve.contract import Address, Deployment, GatewayConfig, GatewayStatus, TenantEntry
+from shoal.serve.sockets import sandboxed
 
 log = structlog.get_logger("shoal.gateway")
 
@@ -63,6 +64,11 @@ class Gateway(Protocol):
     @property
     def socket(self) -> str:
         """Where replicas connect."""
+        ...
+
+    @property
+    def sandboxed(self) -> Path:
+        """Where replicas in a sandbox connect, in a folder that holds nothing else."""
         ...
 
     def require(self) -> None:
@@ -126,6 +132,10 @@ class LocalGateway:
             return path
         name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
         return f"/tmp/shoal-{os.getuid()}/{name}.sock"  # noqa: S108 - a private directory, see `_make_folders`
+
+    @property
+    def sandboxed(self) -> Path:
+        return sandboxed(self._folder.absolute())
 
     def require(self) -> None:
         missing = [name for name in _NEEDED if find_spec(name) is None]
@@ -197,6 +207,9 @@ class LocalGateway:
             place = Path(self.socket).parent
             place.mkdir(exist_ok=True, mode=0o700)
             found = place.stat()
+            shown = sandboxed(self._folder).parent
+            shown.mkdir(exist_ok=True)
+            shown.chmod(0o711)
         except OSError as error:
             raise Unavailable(f"the gateway has no place: {error.strerror}", where=str(self._folder)) from error
         if found.st_uid != os.getuid() or found.st_mode & 0o077:

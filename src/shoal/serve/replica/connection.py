@@ -16,6 +16,7 @@ from shoal.inference.types import Buffer
 from shoal.serve.replica.arena import Arena
 from shoal.serve.replica.messages import PROTOCOL, read_refusal, read_welcome
 from shoal.serve.replica.wire import Frame, FrameReader, Kind, WireError, encode, size_of
+from shoal.serve.sockets import address_of
 
 _ANSWER_WITHIN_S = 10.0
 """How long a gateway that accepted the connection may take to answer the first frame."""
@@ -78,7 +79,8 @@ class Connection:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.settimeout(_ANSWER_WITHIN_S)
-            self._socket.connect(str(path))
+            with address_of(path) as address:
+                self._socket.connect(address)
             self._socket.sendall(encode(Kind.HELLO, 0, [PROTOCOL, token, name]))
             self.arena, self.longest_payload = self._welcome()
             self._socket.settimeout(None)

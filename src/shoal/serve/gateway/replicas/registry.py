@@ -18,14 +18,12 @@ from pathlib import Path
 from shoal.core import Conflict, Invalid, Reason
 from shoal.serve.gateway.replicas.replica_connection import ReplicaConnection
 from shoal.serve.gateway.replicas.replica_handle import Replica, ReplicaEvents, ReplicaLimits
+from shoal.serve.sockets import LONGEST_ADDRESS, address_of
 
 Admit = Callable[[str], bool]
 """Whether a replica with a token of this digest (`shoal.core.token_digest`) may join."""
 
 log = logging.getLogger("shoal.serve")
-
-_LONGEST_PATH = 107
-"""Bytes that a Unix socket's address has room for."""
 
 
 class ReplicaRegistry:
@@ -49,27 +47,46 @@ class ReplicaRegistry:
         self.connections: set[ReplicaConnection] = set()
         self.replicas: dict[str, Replica] = {}
         self._before_kill = before_kill
-        self._server: asyncio.Server | None = None
-        self._path: Path | None = None
+        self._listening: list[tuple[asyncio.Server, Path]] = []
         self._watch: asyncio.Task[None] | None = None
 
-    async def start(self, path: Path) -> None:
-        """Listen at `path`. Raises Conflict if that is taken, Invalid if it is too long for a socket."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(lambda: ReplicaConnection(self), sock=_listen(path))
-        self._path = path
-        self._watch = loop.create_task(self._look_after())
+    async def start(self, path: Path, *, sandboxed: Path | None = None) -> None:
+        """Listen at `path`, and at `sandboxed` for replicas of other users. Raises Conflict if one is taken, Invalid if
+        `path` is too long for a socket."""
+        if len(os.fsencode(path)) > LONGEST_ADDRESS:
+            raise Invalid(
+                f"{len(os.fsencode(path))} bytes are too long for a socket's path", where=str(path),
+                hint=f"at most {LONGEST_ADDRESS}",
+            )  # fmt: skip
+        await self._listen(path, 0o600)
+        try:
+            if sandboxed is not None:
+                await self._listen(sandboxed, 0o666)
+        except BaseException:
+            self._leave()
+            raise
+        self._watch = asyncio.get_running_loop().create_task(self._look_after())
+
+    async def _listen(self, path: Path, mode: int) -> None:
+        made = _listen(path, mode)
+        server = await asyncio.get_running_loop().create_unix_server(lambda: ReplicaConnection(self), sock=made)
+        self._listening.append((server, path))
+
+    def _leave(self) -> None:
+        while self._listening:
+            server, path = self._listening.pop()
+            server.close()
+            path.unlink(missing_ok=True)
 
     async def stop(self) -> None:
         """Let go of all replicas. They live on and dial again; what they were asked fails with ReplicaLost."""
-        if self._server is None or self._watch is None or self._path is None:
+        if self._watch is None:
             return
-        self._server.close()
         self._watch.cancel()
+        self._watch = None
         for connection in [*self.connections]:
             connection.close(Reason("stopped", "the gateway stops"))
-        self._path.unlink(missing_ok=True)
-        self._server = self._watch = self._path = None
+        self._leave()
 
     async def _look_after(self) -> None:
         """Give up replicas that do not answer, and ask those that are idle whether they would."""
@@ -92,17 +109,14 @@ class ReplicaRegistry:
                     replica.look()
 
 
-def _listen(path: Path) -> socket.socket:
-    address = os.fsencode(path)
-    if len(address) > _LONGEST_PATH:
-        raise Invalid(
-            f"{len(address)} bytes are too long for a socket's path", where=str(path), hint=f"at most {_LONGEST_PATH}"
-        )
+def _listen(path: Path, mode: int) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _clear_away(path)
         os.fchmod(listening.fileno(), 0o600)  # before it has a name: no other user can open it, not for a moment
-        listening.bind(address)
+        with address_of(path) as address:
+            listening.bind(address)
+        path.chmod(mode)
         listening.listen(128)
         listening.setblocking(False)
     except BaseException:
@@ -120,7 +134,8 @@ def _clear_away(path: Path) -> None:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
-            probe.connect(os.fsencode(path))
+            with address_of(path) as address:
+                probe.connect(address)
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
             return
