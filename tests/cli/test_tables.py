@@ -70,7 +70,7 @@ def test_jobs_fit_with_their_state_and_why(shell: Shell, long: Callable[[], None
 
 def test_top_shows_state_and_why(shell: Shell, long: Callable[[], None]) -> None:
     try:
-        shown = on_terminal(shell, "top", until="QUEUED")
+        shown = on_terminal(shell, "top", "--plain", until="QUEUED")
         assert max(map(len, shown)) <= 80
         (head,) = [line for line in shown if line.startswith("JOB ")][:1]
         assert {"STATE", "WHY"} <= set(head.split())

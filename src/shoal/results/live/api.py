@@ -15,7 +15,6 @@ from fastapi.responses import StreamingResponse
 from shoal.contract.principal import Principal
 from shoal.contract.records import NewEvent
 from shoal.core import Conflict, Forbidden, Invalid, NotFound
-from shoal.extension import Server
 from shoal.extension.describe import fails, shows
 from shoal.extension.web import (
     NO_NUL,
@@ -30,9 +29,10 @@ from shoal.extension.web import (
 )
 from shoal.results.keeping.names import check_name
 from shoal.results.keeping.retention import Kept
-from shoal.results.live.artifact_store import ArtifactStore, Place
+from shoal.results.live.artifact_store import Place
 from shoal.results.live.events import ResultsEvent
-from shoal.results.live.uploads import PIECE, Uploads
+from shoal.results.live.needs import Keeping
+from shoal.results.live.uploads import PIECE
 from shoal.results.models import DIGEST, ArtifactList, ArtifactView, PinRequest, UploadRequest, UploadView
 
 SHA256 = "X-Shoal-Sha256"
@@ -40,14 +40,6 @@ _READ = 1 << 20
 _LARGEST_RANGE = 16 << 20
 _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{0,18})")
 _MIN_PREFIX = 6
-
-
-class Keeping:
-    """What the routes need of the extension."""
-
-    server: Server
-    artifact_store: ArtifactStore
-    uploads: Uploads
 
 
 async def get_keeping(request: Request) -> Keeping:

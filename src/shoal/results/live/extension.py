@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import structlog
-from fastapi import APIRouter
-from prometheus_client.core import Metric
 from pydantic import BaseModel
 
 from shoal.base.loops import BackgroundLoop, RunningLoop, Turns
@@ -21,9 +19,9 @@ from shoal.core import Capability
 from shoal.engine import Gang
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.extension.metrics import gauge
-from shoal.results.live.api import Keeping, router_of
 from shoal.results.live.artifact_store import Allowance, ArtifactStore
 from shoal.results.live.events import ResultsEvent
+from shoal.results.live.needs import Keeping
 from shoal.results.live.sections import asked
 from shoal.results.live.tables import TABLES
 from shoal.results.live.takes import FOLDER, Takes
@@ -31,6 +29,10 @@ from shoal.results.live.uploads import Uploads
 from shoal.results.section import ResultsJob, ResultsSection
 from shoal.results.tracking import Servers, mlflow_page, variables, wandb_page
 from shoal.store import Tables
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from prometheus_client.core import Metric
 
 log = structlog.get_logger("shoal.results")
 
@@ -171,4 +173,6 @@ class Results(Extension, Keeping):
         )  # fmt: skip
 
     def routers(self) -> Sequence[APIRouter]:
+        from shoal.results.live.api import router_of
+
         return (router_of(),)

@@ -66,7 +66,6 @@ class Watching:
     async def run(self) -> None:
         """Endless."""
         await self.load()
-        await asyncio.to_thread(self.devices.probe)
         while True:
             turn_s = min(_TURN_S, self._ask_s)
             for _ in range(max(1, round(self._ask_s / turn_s))):
@@ -100,6 +99,8 @@ class Watching:
 
     async def _look_at_devices(self) -> None:
         own: dict[str, list[str]] = {}
+        if any(self.book):  # the library of devices is loaded for sessions only
+            await asyncio.to_thread(self.devices.probe)
         for job_id in {one.job for one in self.book}:
             live = self._server.job(job_id)
             if live is None or live.attempt is None:
