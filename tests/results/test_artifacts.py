@@ -232,9 +232,9 @@ def test_what_a_job_may_not_have_does_not_fail_it(client: Client, home: Home) ->
             })  # fmt: skip
 
 
-def test_the_bytes_of_an_artifact_by_ranges(home: Home, client: Client) -> None:
+def test_the_bytes_of_an_artifact_by_ranges(home: Home, client: Client, job: str) -> None:
     with Client(home=home.path, environ={}) as client:
-        one = kept(client, "train")["logs/2.txt"]
+        one = kept(client, job)["logs/2.txt"]
     info = running_server(home)
     assert info is not None
     headers = {"authorization": f"Bearer {home.token_file.read_text().strip()}"}
@@ -267,13 +267,13 @@ def test_the_bytes_of_an_artifact_by_ranges(home: Home, client: Client) -> None:
         assert http.post("/v1/artifact-uploads", json={**begin, "name": "../x"}).status_code == 422
 
 
-def test_a_client_without_artifacts_of_a_job_is_told(home: Home, tmp_path: Path) -> None:
+def test_a_client_without_artifacts_of_a_job_is_told(home: Home, job: str, tmp_path: Path) -> None:
     with Client(home=home.path, environ={}) as client:
         with pytest.raises(NotFound, match="no job"):
             client.artifacts.list("nobody")
         with pytest.raises(NotFound, match="no artifact"):
             list(client.artifacts.download("train", "nothing", to=tmp_path))
-        one = kept(client, "train")["logs/2.txt"]
+        one = kept(client, job)["logs/2.txt"]
         client.artifacts.pin(one.id)
         with pytest.raises(Conflict, match="pinned"):
             client.artifacts.remove(one.id)
