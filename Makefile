@@ -30,7 +30,7 @@ demo: .venv/.ready-demo ## watch the main job: many tenants, a killed server, no
 	@$(BIN)/shoal demo $(ARGS)
 
 test: setup postgresql slurm bubblewrap fuse images web chromium ## prove it: all tests but the slow ones
-	@timeout --foreground --kill-after=60 $(TEST_LIMIT_S) .ci/test -n $(WORKERS) -m 'not slow' $(ARGS)
+	@timeout --foreground --kill-after=60 $(TEST_LIMIT_S) .ci/test -n $(WORKERS) --dist worksteal -m 'not slow' $(ARGS)
 
 test-slow: setup postgresql slurm bubblewrap fuse images web chromium prometheus ## the heavier suites: fuzzing, long simulations, each property on all of its examples
 	@$(BIN)/pytest -m 'slow or property' --hypothesis-profile=ci $(ARGS)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -193,11 +194,10 @@ class Database:
         def configure(connection: Any, _record: Any) -> None:
             # None: the driver begins no transactions of its own; the hook below does.
             connection.isolation_level = None
+            _use_log(connection)
             _pragmas(
                 connection,
-                journal_mode="WAL",
                 synchronous="FULL" if self._sync else "NORMAL",
-                busy_timeout=_BUSY_TIMEOUT_MS,
                 cache_size=-self._cache_kib,
                 foreign_keys="ON",
                 wal_autocheckpoint=_CHECKPOINT_PAGES,
@@ -285,6 +285,21 @@ def _pragmas(connection: Any, **values: str | int) -> None:
     for name, value in values.items():
         cursor.execute(f"PRAGMA {name} = {value}")
     cursor.close()
+
+
+def _use_log(connection: Any) -> None:
+    """Write-ahead logging. SQLite does not wait by itself where several processes begin a new log at once."""
+    import sqlite3
+
+    end = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            _pragmas(connection, busy_timeout=_BUSY_TIMEOUT_MS, journal_mode="WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
 
 
 def _make_private(path: Path) -> None:
