@@ -40,6 +40,7 @@ MEANT: Mapping[str, str] = {
     "start": "'up' (the server), 'run' (a job) or 'deploy' (a service)",
     "stop": "'down' (the server), 'cancel' (a job) or 'undeploy' (a service)",
     "tail": "'logs -f'",
+    "token": "'tenant token' (of a tenant) or 'users' (of a person)",
     "why": "'explain'",
 }
 """What other tools' words are called here."""
