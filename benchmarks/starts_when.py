@@ -38,7 +38,7 @@ from shoal.store import Store, open_store
 DEVICES = 8
 LOWEST, HIGHEST = 0.85, 0.95
 TOGETHER, EVERY_S = 5, 1500.0
-"""So many waiting jobs are asked, every so often."""
+"""The number of waiting jobs that are explained at a time, and the seconds between two such times."""
 MOST_JOBS = 4
 """Jobs go on to come until all that were asked have started, up to this many times their number."""
 LONG_AFTER_S = 100_000.0

@@ -1,6 +1,6 @@
 """Many waiting jobs: does submitting slow down with them, does memory come back, how long does a restart take?
 
-Submits until so many jobs wait, in steps; kills the server (`kill -9`) and starts it again with them; cancels all, and
+Submits in steps until `--jobs` jobs wait; kills the server (`kill -9`) and starts it again with them; cancels all, and
 looks what its memory is then. A step's rate is compared with the first one's of the same run, by the server's CPU as
 well, which other programs of the machine do not change.
 """
@@ -99,7 +99,7 @@ async def _cancel(one: Server, token: str, ids: list[str]) -> None:
 
 
 def memory_mib(one: Server) -> float:
-    """What the server's process holds for itself, in MiB."""
+    """The private memory of the server's process, in MiB."""
     text = Path(f"/proc/{one.pid}/smaps_rollup").read_text()
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Private_")) / 1024
 
