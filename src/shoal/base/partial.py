@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -35,7 +36,9 @@ class PartialFile:
     def __init__(self, target: Path, content: str, size: int) -> None:
         self._target = target
         self._size = size
-        self._part = target.with_name(_begin(target) + hashlib.sha256(content.encode()).hexdigest()[:16] + ".part")
+        name = target.name[:80]
+        self._part = target.with_name(f".{name}.{hashlib.sha256(content.encode()).hexdigest()[:16]}.part")
+        self._ours = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{16}}\.part")
         self._digest = hashlib.sha256()
         self._file: BufferedRandom | None = None
         self.have = 0
@@ -47,7 +50,7 @@ class PartialFile:
             if self._target.is_dir():
                 raise IsADirectoryError(21, "there is a directory of this name")
             for other in self._target.parent.iterdir():
-                if other.name.startswith(_begin(self._target)) and other.name.endswith(".part") and other != self._part:
+                if self._ours.fullmatch(other.name) and other != self._part:
                     other.unlink(missing_ok=True)
             self._file = os.fdopen(os.open(self._part, _FLAGS, 0o666), "r+b")
             if self._file.seek(0, os.SEEK_END) > self._size:
@@ -87,7 +90,3 @@ class PartialFile:
     ) -> None:
         if self._file is not None:
             self._file.close()
-
-
-def _begin(target: Path) -> str:
-    return f".{target.name[:80]}."

@@ -6,8 +6,8 @@ import asyncio
 import hashlib
 import os
 import re
-from collections import defaultdict
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from shoal.core import Conflict, Invalid, NotFound, Overloaded, Unavailable
 from shoal.extension import Server
@@ -29,7 +29,7 @@ class Uploads:
         self._server = server
         self._artifact_store = artifact_store
         self._folder = folder
-        self._locks: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def begin(
         self, place: Place, name: str, digest: str, size: int, by: str, *, link: bool
@@ -39,7 +39,7 @@ class Uploads:
         where what arrived is not what was announced: it is begun anew."""
         if link and (found := await self._artifact_store.link(place, name, digest, by)) is not None:
             return size, found
-        async with self._locks[place.tenant, digest]:
+        async with self._lock(place.tenant, digest):
             part = self._part(place.tenant, digest, size)
             try:
                 have = await asyncio.to_thread(self._have, part)
@@ -53,10 +53,14 @@ class Uploads:
             except OSError as problem:
                 raise _unavailable(problem) from None
 
+    def _lock(self, tenant: str, digest: str) -> asyncio.Lock:
+        """One for all who are at this upload now: a tenant may name any number of digests."""
+        return self._locks.setdefault((tenant, digest), asyncio.Lock())
+
     async def append(self, tenant: str, digest: str, size: int, offset: int, data: bytes) -> int:
         """Add a piece; how many bytes are here then. Raises Conflict for one that does not begin where the last
         ended, and NotFound for an upload that was not begun."""
-        async with self._locks[tenant, digest]:
+        async with self._lock(tenant, digest):
             part = self._part(tenant, digest, size)
             try:
                 have = await asyncio.to_thread(self._have, part)
