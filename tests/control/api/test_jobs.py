@@ -209,7 +209,8 @@ async def test_a_job_that_runs_again_says_since_when_and_how_long_it_ran_before(
         (listed,) = (await client.get("/v1/jobs")).json()["jobs"]
         shown = models.JobDetail.model_validate((await client.get(f"/v1/jobs/{job}")).json())
     before, now = shown.attempts
-    assert now.running_at is not None and before.running_at is not None
+    assert now.running_at is not None
+    assert before.running_at is not None
     assert listed["running_at"] == shown.running_at == now.running_at
     assert shown.started_at == before.running_at < shown.running_at
     assert shown.ran_until(shown.running_at + 7.0) == pytest.approx(rests["ran_s"] + 7.0)
