@@ -121,6 +121,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, str, str]] = [
     ({"ranks": {"min": 1, "max": "all"}}, "ranks.max", "must be a whole number, and 'all' is not", ""),
     ({"ranks": {"min": 5, "max": 4}}, "ranks", "min is 5, which is more than max, 4", "at most max"),
     ({"ranks": {"least": 1, "max": 4}}, "ranks.least", "there is no field `least` here", "allowed: min, max"),
+    ({"sweep": {"lr": [1]}}, "sweep", "there is no field `sweep` here", "`extensions: {sweep: ...}`"),
     ({"priority_class": "best_effort"}, "priority_class", "is not a choice here", "did you mean `best-effort`?"),
     ({"priority": 101}, "priority", "101 is out of range", "at most 100"),
     ({"ranks": 2, "network": False}, "network", "the ranks of a gang meet over the network", "ask for one rank"),

@@ -14,10 +14,10 @@ from shoal.cli.app import app
 MANIFEST = 'name: tune\ncommand: [train, "${sweep.lr}"]\nenv: {OPT: "${sweep.opt}"}\n'
 
 
-def dry_run(folder: Path, *words: str, manifest: str = MANIFEST) -> Any:
+def dry_run(folder: Path, *words: str, manifest: str = MANIFEST, run: tuple[str, ...] = ("run",)) -> Any:
     file = folder / "tune.yaml"
     file.write_text(manifest)
-    return CliRunner().invoke(app, ["sweep", "run", "-f", str(file), *words, "--dry-run", "--json"])
+    return CliRunner().invoke(app, ["sweep", *run, str(file), *words, "--dry-run", "--json"])
 
 
 def test_values_lists_and_ranges(tmp_path: Path) -> None:
@@ -28,6 +28,11 @@ def test_values_lists_and_ranges(tmp_path: Path) -> None:
     found = json.loads(dry_run(tmp_path, "--set", "lr=1e-5..1:log", "--set", "opt=1..3:int", "--random", "5").stdout)
     assert all(1e-5 <= one["values"]["lr"] <= 1 and one["values"]["opt"] in (1, 2, 3) for one in found)
     assert len(found) == 5
+
+
+def test_the_word_run_may_be_left_out(tmp_path: Path) -> None:
+    words = ("--set", "lr=0.1,1", "--set", "opt=adam")
+    assert dry_run(tmp_path, *words, run=()).stdout == dry_run(tmp_path, *words).stdout != ""
 
 
 def test_rows_of_a_file(tmp_path: Path) -> None:

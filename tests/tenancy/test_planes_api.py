@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import httpx
 import pytest
 
 from shoal.control.door import Door
+from shoal.control.extensions.loaded import Chosen
 from shoal.control.server import put_admin_token
 from shoal.control.tokens import new_token
 
@@ -17,7 +18,10 @@ from .world import World
 from .world import play as play_world
 
 
-def play(folder: Path, scene: Callable[[httpx.AsyncClient, str], Awaitable[None]], **settings: float | str) -> None:
+def play(
+    folder: Path, scene: Callable[[httpx.AsyncClient, str], Awaitable[None]], *, beside: Sequence[Chosen] = (),
+    **settings: float | str,
+) -> None:  # fmt: skip
     """`scene` gets a client of the shared server and its admin's token."""
 
     async def whole(world: World) -> None:
@@ -30,7 +34,7 @@ def play(folder: Path, scene: Callable[[httpx.AsyncClient, str], Awaitable[None]
             await scene(client, token)
         door.close()
 
-    play_world(folder, whole, **settings)
+    play_world(folder, whole, beside=beside, **settings)
 
 
 def bearer(token: str) -> dict[str, str]:

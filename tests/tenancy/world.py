@@ -4,7 +4,7 @@ machines."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -39,6 +39,8 @@ class World:
     clock: VirtualClock
     settings: TenancySection = field(default_factory=TenancySection)
     fault: Callable[[str], None] = lambda _: None
+    beside: Sequence[Chosen] = ()
+    """Other extensions of the shared server."""
     plane: ControlPlane = field(init=False)
     store: Store = field(init=False)
     engine: SimulatedEngine = field(init=False)
@@ -46,14 +48,14 @@ class World:
     async def start(self) -> None:
         self.store = open_store(
             f"sqlite:///{self.folder / 'shared.db'}", clock=self.clock, inline=True, sync=False,
-            tables=[SimulatedTenancy.tables] if SimulatedTenancy.tables else [],
+            tables=[one.tables for one in (SimulatedTenancy, *(each.kind for each in self.beside)) if one.tables],
         )  # fmt: skip
         self.store.acquire("shared")
         self.engine = SimulatedEngine(self.cluster)
         faulty = type("FaultyTenancy", (SimulatedTenancy,), {"fault": staticmethod(self.fault)})
         self.plane = ControlPlane(
             self.store, self.engine, self.folder, clock=self.clock, fault=self.fault,
-            extensions=[Chosen(faulty, self.settings)],
+            extensions=[Chosen(faulty, self.settings), *self.beside],
         )  # fmt: skip
         await self.plane.open()
 
@@ -107,7 +109,8 @@ class World:
 
 def play(
     folder: Path, scene: Callable[[World], Awaitable[None]], behaviour: Callable[[Gang], Script] = lambda _: HOUR,
-    *, machines: int = 2, fault: Callable[[str], None] = lambda _: None, **settings: float | str,
+    *, machines: int = 2, fault: Callable[[str], None] = lambda _: None, beside: Sequence[Chosen] = (),
+    **settings: float | str,
 ) -> None:  # fmt: skip
     async def whole() -> None:
         clock = VirtualClock()
@@ -116,7 +119,12 @@ def play(
             for at in range(machines)
         ]
         world = World(
-            folder, SimulatedCluster(nodes, clock=clock, behaviour=behaviour), clock, TenancySection(**settings), fault
+            folder,
+            SimulatedCluster(nodes, clock=clock, behaviour=behaviour),
+            clock,
+            TenancySection(**settings),
+            fault,
+            beside,
         )
         await world.start()
         await scene(world)

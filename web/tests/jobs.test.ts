@@ -60,7 +60,9 @@ describe("rows", () => {
   });
   it("tell how long", () => {
     expect(waitedS(job("a", { waited_s: 5, queued_at: 100 }), 110)).toBe(15);
-    expect(ranS(job("a", { state: "RUNNING", started_at: 100, ran_s: 0 }), 110)).toBe(10);
+    expect(ranS(job("a", { state: "RUNNING", started_at: 100, running_at: 100, ran_s: 0 }), 110)).toBe(10);
+    expect(ranS(job("a", { state: "RUNNING", started_at: 10, running_at: 100, ran_s: 50 }), 110)).toBe(60);
+    expect(ranS(job("a", { state: "QUEUED", started_at: 10, running_at: null, ran_s: 50 }), 110)).toBe(50);
     expect(ranS(job("a", { started_at: null }), 110)).toBeNull();
   });
   it("tell how it is", () => {

@@ -12,11 +12,10 @@ from shoal.admission import reasons
 from shoal.admission.additions import Additions, Dropped, unite
 from shoal.admission.amounts import held_by_all
 from shoal.admission.decide import decide
-from shoal.admission.explain import explain, obstacles, with_interval
+from shoal.admission.explain import explain, obstacles, quota_cause, with_interval
 from shoal.admission.index import ClusterIndex
 from shoal.admission.order import Order, Prefers, Turn
 from shoal.admission.outlook import Outlook
-from shoal.admission.quota import Account
 from shoal.admission.reservation import Reservation
 from shoal.admission.snapshot import Group, GroupKey, Layout, Need, Snapshot, expected_runtime_s, resolve
 from shoal.admission.types import (
@@ -35,7 +34,6 @@ from shoal.admission.types import (
 from shoal.admission.without import kept_off, without
 
 __all__ = [
-    "Account",
     "Additions",
     "Blocker",
     "ClusterIndex",
@@ -66,6 +64,7 @@ __all__ = [
     "held_by_all",
     "kept_off",
     "obstacles",
+    "quota_cause",
     "reasons",
     "resolve",
     "unite",

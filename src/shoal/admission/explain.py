@@ -140,7 +140,7 @@ def _causes(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...], ahead: in
         backoff = Reason(reasons.BACKOFF, f"tries again in {wait_s} s after a failure", facts)
         causes.append(Blocker(reasons.BACKOFF, True, backoff, f"wait {wait_s} s"))
     need, limits = _quota_choice(snapshot, job, needs)
-    quota = {limit.name: limit.used + limit.needs for limit in limits}
+    quota = _to_raise(limits)
     capacity = Capacity(snapshot)
     spread = job.placement or snapshot.policy.placement
     fits = any(capacity.find(each, job.ranks, spread, 0) is not None for each in ((need,) if limits else needs))
@@ -160,7 +160,7 @@ def _causes(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...], ahead: in
     verdict, better = "none", job
     if fits or reservation is not None:
         verdict, better = _order(snapshot, change, ahead)
-    causes.append(_quota_cause(job, limits, quota))
+    causes.append(_quota_cause(job, limits))
     causes.append(_share_cause(snapshot, job, verdict))
     if fits:
         fine = Reason(reasons.SHAPE, f"{reasons.asked(need, job.ranks)} would fit now", {})
@@ -216,11 +216,22 @@ def _quota_choice(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...]) -> 
     return min(choices, key=lambda choice: (len(choice[1]), any(limit.never for limit in choice[1])))
 
 
-def _quota_cause(job: Pending, limits: tuple[Limit, ...], quota: Mapping[str, int]) -> Blocker:
+def quota_cause(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...]) -> Blocker:
+    """Whether its tenant's quota holds the job, and by which limits; `needs` are its alternatives, at least one."""
+    return _quota_cause(job, _quota_choice(snapshot, job, needs)[1])
+
+
+def _to_raise(limits: tuple[Limit, ...]) -> dict[str, int]:
+    """The values with which these limits hold the job no more."""
+    return {limit.name: limit.used + limit.needs for limit in limits}
+
+
+def _quota_cause(job: Pending, limits: tuple[Limit, ...]) -> Blocker:
     if not limits:
         return Blocker(reasons.QUOTA, False, Reason(reasons.QUOTA, f"within the quota of {job.tenant}", {}))
     reason = reasons.quota(job.tenant, limits[0])
-    facts = {**reason.facts, "to_start": {"quota": dict(quota)}}
+    quota = _to_raise(limits)
+    facts = {**reason.facts, "to_start": {"quota": quota}}
     wish = f"{reasons.raise_quota(job.tenant, quota)}; or end jobs of {job.tenant}"
     return Blocker(reasons.QUOTA, True, replace(reason, facts=facts), wish)
 

@@ -49,13 +49,7 @@ def waited(job: JobView, now: float | None = None) -> float:
 
 
 def ran(job: JobView, now: float | None = None) -> float | None:
-    """Run time of ended attempts, and of the present one as far as it is known."""
-    now = time.time() if now is None else now
-    if job.started_at is None:
-        return None
-    if job.state in (JobState.RUNNING, JobState.CHECKPOINTING, JobState.STORING) and not job.ran_s:
-        return max(0.0, now - job.started_at)
-    return job.ran_s
+    return job.ran_until(time.time() if now is None else now)
 
 
 def by_default(job: SubmittedView) -> str:

@@ -38,9 +38,10 @@ class ResourcesView(View):
 
 class JobView(View):
     """A job. `resources` is per rank. `ranks` is the most ranks that it may have and `min_ranks` the fewest; `size` is
-    how many its present attempt has, or its last one once it is over. `reason` says why it is where it is, `wait_cause`
-    why it had waited. `owner_id` names what an extension has it for, such as the service
-    of a replica. A task of a job array has `array_id` and its index."""
+    how many its present attempt has, or its last one once it is over. `started_at` is when it first ran, `running_at`
+    since when the present attempt does, and `ran_s` is of the attempts that are over. `reason` says why it is where it
+    is, `wait_cause` why it had waited. `owner_id` names what an extension has it for, such as the service of a replica.
+    A task of a job array has `array_id` and its index."""
 
     id: str
     tenant: str
@@ -59,6 +60,7 @@ class JobView(View):
     updated_at: float
     queued_at: float
     started_at: float | None = None
+    running_at: float | None = None
     ended_at: float | None = None
     not_before: float = 0.0
     deadline_at: float | None = None
@@ -80,6 +82,12 @@ class JobView(View):
     @property
     def terminal(self) -> bool:
         return self.state.terminal
+
+    def ran_until(self, now: float) -> float | None:
+        """Seconds that all its attempts ran by this Unix time; None where none has."""
+        if self.started_at is None:
+            return None
+        return self.ran_s + (0.0 if self.running_at is None else max(0.0, now - self.running_at))
 
 
 class SubmittedView(JobView):

@@ -83,6 +83,10 @@ class Extension:
     paths: ClassVar[Sequence[str]] = ()
     """How the paths of its routes begin: a request for one is told when the extension is off."""
 
+    in_planes: ClassVar[bool] = False
+    """Planes have one of their own too, with these settings. It needs jobs, events and the database, and nothing of the
+    machine: in a plane, the engine is the pool that all planes share."""
+
     def __init__(self, server: Server, settings: Any) -> None:
         """`settings` is an instance of the class named above. The server is not open yet."""
 

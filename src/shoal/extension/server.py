@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from sqlalchemy import Connection
 
@@ -16,6 +16,9 @@ from shoal.contract.records import AttemptRecord, JobRecord, NewEvent, TenantRec
 from shoal.core import Clock, PriorityClass, Reason, Sandbox
 from shoal.engine import Engine
 from shoal.store import Store
+
+if TYPE_CHECKING:
+    from shoal.extension.base import Extension, Section
 
 
 class LiveJob(Protocol):
@@ -118,6 +121,10 @@ class Server(Protocol):
 
     def sandbox(self, tenant: str) -> Sandbox:
         """How far apart the processes of the tenant's jobs are kept."""
+        ...
+
+    def chosen(self) -> Sequence[tuple[type[Extension], Section]]:
+        """The extensions that are installed, each with its section of the settings; on where that is."""
         ...
 
     def ask(self, question: type[T]) -> T | None:

@@ -197,6 +197,25 @@ async def test_cancel_suspend_and_resume_and_what_they_refuse(house: House) -> N
     assert any(event["cause"] == "lunch" and event["actor"] == "tenant:red" for event in events)
 
 
+async def test_a_job_that_runs_again_says_since_when_and_how_long_it_ran_before(house: House) -> None:
+    job = (await house.submit(seconds=1000))["id"]
+    await asyncio.sleep(5)
+    async with house.client("red") as client:
+        await client.post(f"/v1/jobs/{job}/suspend")
+        rests = (await client.get(f"/v1/jobs/{job}?wait_s=60")).json()
+        assert (rests["state"], rests["running_at"]) == ("SUSPENDED", None)
+        await client.post(f"/v1/jobs/{job}/resume")
+        await asyncio.sleep(5)
+        (listed,) = (await client.get("/v1/jobs")).json()["jobs"]
+        shown = models.JobDetail.model_validate((await client.get(f"/v1/jobs/{job}")).json())
+    before, now = shown.attempts
+    assert now.running_at is not None
+    assert before.running_at is not None
+    assert listed["running_at"] == shown.running_at == now.running_at
+    assert shown.started_at == before.running_at < shown.running_at
+    assert shown.ran_until(shown.running_at + 7.0) == pytest.approx(rests["ran_s"] + 7.0)
+
+
 async def test_explain_names_causes_for_a_waiting_job_and_none_for_one_that_runs(house: House) -> None:
     waiting = await house.submit(seconds=5, resources={"cpus": 500})
     running = await house.submit(seconds=50)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from shoal.admission import Explanation
+from shoal.admission import Explanation, explain
 from shoal.contract.records import AttemptRecord
+from shoal.core import Quota, Tenant
 from shoal.schedule.live import scheduler as rounds
 from tests.schedule.live.test_live_beside import NOW, Server
 
@@ -101,3 +102,16 @@ async def test_a_job_that_ended_meanwhile_is_forgotten_by_a_later_round(gate: th
     await asked
     server.decide(NOW + 120.0)
     assert not server.scheduler.oracle.as_json()["live"]
+
+
+async def test_a_quota_in_the_way_is_told_as_without_a_policy_with_the_limits_to_raise(gate: threading.Event) -> None:
+    gate.set()
+    server = Server(3, many=1000)
+    server.index.set_tenant(Tenant("t0", quota=Quota(accelerators=0, by_type=(("a100", 0),))))
+    server.decide(NOW)
+    snapshot = server.index.snapshot(NOW)
+    told = await server.scheduler.explain(snapshot, server.jobs["j-0"], "")
+    assert told is not None
+    (quota,) = (cause for cause in told.causes if cause.cause == "quota")
+    assert quota.reason.facts["to_start"] == {"quota": {"accelerators": 1}}  # a k80 lacks one limit, an a100 two
+    assert quota == next(cause for cause in explain(snapshot, "j-0").causes if cause.cause == "quota")

@@ -188,6 +188,26 @@ def test_a_job_is_suspended_resumed_run_again_and_cancelled(server: Running, pag
     state(page, "Cancelled")
 
 
+def test_an_artifact_is_fetched_pinned_and_removed(server: Running, page: Any) -> None:
+    with server.client() as client:
+        script = "import pathlib; pathlib.Path('model.bin').write_bytes(b'weights')"
+        job = client.submit({"name": "keeps", "command": ["python3", "-c", script], "artifacts": ["model.bin"]})
+        eventually(lambda: bool(client.artifacts.find(job.id)))
+    page.goto(f"{server.url}/ui/jobs/{job.id}/files")
+    with page.expect_download() as download:
+        page.get_by_label("Download the artifact model.bin").click()
+    assert Path(download.value.path()).read_bytes() == b"weights"
+    page.get_by_role("button", name="Pin model.bin", exact=True).click()
+    page.get_by_role("button", name="Unpin model.bin", exact=True).wait_for()
+    assert page.get_by_role("button", name="Remove model.bin").count() == 0
+    page.get_by_role("button", name="Unpin model.bin", exact=True).click()
+    press(page, "Remove model.bin", "removed for good", "Remove it")
+    said(page, "model.bin is removed")
+    page.get_by_role("heading", name="Artifacts").wait_for(state="detached")
+    with server.client() as client:
+        assert not client.artifacts.find(job.id)
+
+
 def test_many_jobs_and_an_array_at_once(server: Running, page: Any) -> None:
     one = {"command": ["sleep", "600"], "resources": {"cpus": 0.01}}
     with server.client() as client:

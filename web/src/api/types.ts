@@ -30,3 +30,4 @@ export type Problem = Schemas["ProblemView"];
 export type ErrorBody = Schemas["ErrorBody"];
 export type Check = Schemas["CheckView"];
 export type Plane = Schemas["PlaneView"];
+export type Artifact = Schemas["ArtifactView"];

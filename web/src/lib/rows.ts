@@ -45,8 +45,7 @@ export function waitedS(job: Job, now: number): number {
 
 export function ranS(job: Job, now: number): number | null {
   if (job.started_at == null) return null;
-  const live = job.state === "RUNNING" || job.state === "CHECKPOINTING" || job.state === "STORING";
-  return live && !job.ran_s ? Math.max(0, now - job.started_at) : (job.ran_s ?? 0);
+  return (job.ran_s ?? 0) + (job.running_at == null ? 0 : Math.max(0, now - job.running_at));
 }
 
 /** The line that says how a job is: why it waits, how far it is, or how it ended. */

@@ -11,6 +11,7 @@ import { now } from "../live/news";
 import { Ago, Copy, Header, Name, Pending, State } from "../ui/parts";
 import { Tabs } from "../ui/tabs";
 import { EventList } from "./events";
+import { Artifacts } from "./job/artifacts";
 import { Files } from "./job/files";
 import { Log } from "./job/log";
 import { Manifest } from "./job/manifest";
@@ -41,7 +42,12 @@ export function JobPage({ path }: { path: readonly string[] }) {
       {tab === "" && <Overview job={job} />}
       {tab === "log" && <Log job={job} />}
       {tab === "metrics" && <Metrics job={job} />}
-      {tab === "files" && <Files job={job} />}
+      {tab === "files" && (
+        <>
+          <Artifacts job={job} />
+          <Files job={job} />
+        </>
+      )}
       {tab === "events" && (
         <section class="card" aria-label="Events">
           <EventList of={{ job: job.id }} />

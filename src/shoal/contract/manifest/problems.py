@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from shoal.base import discover
 from shoal.base.validation import details, shown, wanted
 from shoal.contract.manifest import schema, values
 from shoal.contract.manifest.document import Document, Path, show_path
@@ -120,7 +121,9 @@ def _unknown_field(path: Path, kind: Kind) -> tuple[str, str]:
     meant = ({**_KNOWN_AS, **kind.known_as}).get(name.lower(), name.lower().replace("-", "_"))
     elsewhere = [(*at, meant) for at in kind.parts if "*" not in at and meant in kind.field_names(at)]
     near = difflib.get_close_matches(meant, names, n=1) or [known for known in names if known.startswith(meant)]
-    if meant in names:
+    if "extensions" in names and discover.find("extension").get(name) is not None:
+        hint = f"write it below `extensions`, as `extensions: {{{name}: ...}}`; "
+    elif meant in names:
         hint = f"did you mean `{meant}`? "
     elif elsewhere:
         hint = f"did you mean `{show_path(elsewhere[0])}`? "

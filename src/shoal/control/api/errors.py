@@ -146,8 +146,12 @@ _DESCRIPTION = "see /openapi.json"
 
 def _nothing_there(request: Request) -> tuple[str, str]:
     path = request.url.path
+    own = path.removeprefix(request.scope.get("root_path", ""))
+    for kind in request.app.state.extensions.elsewhere:
+        if own.startswith(tuple(kind.paths)):
+            return f"{kind.name} is not in planes", "use the shared server"
     for kind in request.app.state.extensions.off:
-        if path.startswith(tuple(kind.paths)):
+        if own.startswith(tuple(kind.paths)):
             off = next(iter(kind.off()), None)
             how = f"`shoal up --set {kind.name}.enabled=on`" if off is None else off.detail.removeprefix("off: ")
             return f"{kind.name} is off on this server", how

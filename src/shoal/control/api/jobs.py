@@ -144,12 +144,13 @@ async def _folded(context: Context, who: Principal, asked: JobFilter) -> dict[st
 
 def _listed(context: Context, who: Principal, jobs: Iterable[JobRecord]) -> list[dict[str, Any]]:
     discretion = Discretion(context, who)
-    return [discretion.job(job_view(_fresh(context, job))) for job in jobs]
+    return [discretion.job(_view(context, job)) for job in jobs]
 
 
-def _fresh(context: Context, job: JobRecord) -> JobRecord:
-    """The live view of a job that is not over, with the reason it waits for now."""
-    return job if job.state.terminal else context.plane.job(job.id)
+def _view(context: Context, job: JobRecord) -> dict[str, Any]:
+    """Of a job that is not over as the plane has it, with the reason it waits for now."""
+    live = None if job.state.terminal else context.plane.cache.get(job.id)
+    return job_view(job if job.state.terminal else context.plane.job(job.id), live)
 
 
 @router.get(
@@ -164,7 +165,7 @@ async def show(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, wai
         with context.usage.waiting(who.token_id):
             job = await _wait_for_end(context, job.id, min(wait_s, context.limits.wait_s))
     attempts = await context.read(context.plane.store.attempts, job.id)
-    told = job_detail(job, attempts, context.plane.run_dir(job))
+    told = job_detail(job, context.plane.cache.get(job.id), attempts, context.plane.run_dir(job))
     if not await context.may_open(who, job):
         told["manifest"] = {**told["manifest"], "env": {}}  # people write there what is for nobody else
     return answer(Discretion(context, who).job(told))
@@ -186,21 +187,21 @@ async def cancel(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, c
     """A running job is asked to stop, and killed when its grace is over."""
     job = await context.find_job_to_change(who, ref, tenant=tenant)
     found = await context.plane.cancel(job.id, actor=who.actor, cause=cause)
-    return answer(Discretion(context, who).job(job_view(found)))
+    return answer(Discretion(context, who).job(job_view(found, context.plane.cache.get(found.id))))
 
 
 @router.post("/{ref}/suspend", summary="Suspend a job; it can be resumed", responses=_CHANGED)
 async def suspend(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, cause: Cause = "") -> Response:
     job = await context.find_job_to_change(who, ref, tenant=tenant)
     found = await context.plane.suspend(job.id, actor=who.actor, cause=cause)
-    return answer(Discretion(context, who).job(job_view(found)))
+    return answer(Discretion(context, who).job(job_view(found, context.plane.cache.get(found.id))))
 
 
 @router.post("/{ref}/resume", summary="Put a suspended job back into the queue", responses=_CHANGED)
 async def resume(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, cause: Cause = "") -> Response:
     job = await context.find_job_to_change(who, ref, tenant=tenant)
     found = await context.plane.resume(job.id, actor=who.actor, cause=cause)
-    return answer(Discretion(context, who).job(job_view(found)))
+    return answer(Discretion(context, who).job(job_view(found, context.plane.cache.get(found.id))))
 
 
 @router.get(

@@ -36,7 +36,7 @@ def _shape(model: type[View], *computed: str) -> Callable[[Any], Json]:
 event_view = _shape(models.EventView)
 metric_view = _shape(models.MetricView)
 token_view = _shape(models.TokenView)
-_job = _shape(models.JobView, "resources", "fault")
+_job = _shape(models.JobView, "resources", "fault", "running_at")
 _array = _shape(models.ArrayView, "limit", "states")
 _attempt = _shape(models.AttemptView, "placement")
 _placement = _shape(models.PlacementView)
@@ -47,15 +47,21 @@ _tenant = _shape(models.TenantView, "quota", "used", "running_jobs", "disk_bytes
 _device = _shape(models.DeviceView, "free", "job_id", "tenant", "best_effort_jobs")
 
 
-def job_view(job: JobRecord) -> Json:
-    fault = job.error_code.fault if job.error_code else None
-    return {**_job(job), "resources": resources_view(job.resources), "fault": fault}
+def job_view(job: JobRecord, live: Live | None = None) -> Json:
+    """`live` is the same job as the plane has it, while it is not over."""
+    attempt = live.attempt if live is not None and live.job.state.active else None
+    return {
+        **_job(job),
+        "running_at": None if attempt is None else attempt.running_at,
+        "resources": resources_view(job.resources),
+        "fault": job.error_code.fault if job.error_code else None,
+    }
 
 
-def job_detail(job: JobRecord, attempts: Iterable[AttemptRecord], run_dir: Path | None) -> Json:
+def job_detail(job: JobRecord, live: Live | None, attempts: Iterable[AttemptRecord], run_dir: Path | None) -> Json:
     shown = [{**_attempt(one), "placement": [_placement(place) for place in one.placement]} for one in attempts]
     place = None if run_dir is None else str(run_dir)
-    return {**job_view(job), "manifest": orjson.loads(job.manifest), "attempts": shown, "run_dir": place}
+    return {**job_view(job, live), "manifest": orjson.loads(job.manifest), "attempts": shown, "run_dir": place}
 
 
 def memory_from(job: JobRecord) -> str | None:

@@ -52,16 +52,20 @@ from shoal.engine import Engine, Gang
 from shoal.extension import Beside, Extension, LiveJob, Manifest, Section, Server
 from shoal.store import Store
 
+NOT_IN_PLANES = "leave it out, or use the shared server"
+
 E = TypeVar("E", bound=Extension)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """An extension that is installed, and its section of the settings."""
+    """An extension that is installed, and its section of the settings. `here` is false in a plane, for what only the
+    shared server has."""
 
     kind: type[Extension]
     settings: Section
+    here: bool = True
 
 
 class Jobs(Protocol):
@@ -116,6 +120,9 @@ class Facilities:
 
     def tenants(self) -> Mapping[str, TenantRecord]:
         return self.known_tenants.records
+
+    def chosen(self) -> Sequence[tuple[type[Extension], Section]]:
+        return [(one.kind, one.settings) for one in self.extensions.all]
 
     def sandbox(self, tenant: str) -> Sandbox:
         return self.known_tenants.sandbox(tenant)
@@ -178,11 +185,15 @@ class Facilities:
 
 
 class Extensions:
-    """Those that are on, in the order of their names; none before `join`. `off` are installed and not on."""
+    """Those that are on, in the order of their names; none before `join`. `off` are installed and not on, `elsewhere`
+    are in the shared server only."""
 
     def __init__(self, chosen: Sequence[Chosen]) -> None:
-        self.off = tuple(one.kind for one in chosen if not one.settings.enabled)
-        self._chosen = tuple(one for one in chosen if one.settings.enabled)
+        self.all = tuple(chosen)
+        here = [one for one in chosen if one.here]
+        self.off = tuple(one.kind for one in here if not one.settings.enabled)
+        self.elsewhere = tuple(one.kind for one in chosen if not one.here)
+        self._chosen = tuple(one for one in here if one.settings.enabled)
         self._on: tuple[Extension, ...] = ()
         self._defects = Defects(structlog.get_logger("shoal.extensions"))
         self._decisions = Decisions((), lambda _: None)
@@ -336,6 +347,8 @@ class Extensions:
         kinds = {name: type(one) for name, one in on.items()}
         for name, values in manifest.extensions.items():
             kind = kinds.get(name)
+            if name in {one.name for one in self.elsewhere}:
+                raise Invalid(f"{name} is not in planes", where=f"extensions.{name}", hint=NOT_IN_PLANES)
             if kind is None or kind.manifest is None:
                 known = ", ".join(sorted(one.name for one in self._on if one.manifest is not None)) or "none here"
                 raise Invalid(f"there is no extension {name!r}", where=f"extensions.{name}", hint=f"known: {known}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -56,7 +57,7 @@ def _plain(
 ) -> dict[str, Any]:
     jobs = [
         {
-            "id": detail.id, "name": detail.name, "state": detail.state.value, "ran_s": detail.ran_s,
+            "id": detail.id, "name": detail.name, "state": detail.state.value, "ran_s": detail.ran_until(time.time()),
             "metrics": {
                 name: {"last": one.last, "step": one.step, "least": one.least, "greatest": one.greatest}
                 for name, one in metrics.items()
@@ -73,7 +74,7 @@ def _show(details: Sequence[JobDetail], told: Sequence[Mapping[str, Reported]], 
     rows: list[list[Any]] = [
         ["job", *(one.id for one in details)],
         ["state", *(one.state.value for one in details)],
-        ["ran", *(output.duration(one.ran_s) for one in details)],
+        ["ran", *(output.duration(one.ran_until(time.time())) for one in details)],
     ]
     rows += [[path, *("-" if one is None else str(one) for one in values)] for path, values in differ.items()]
     for name in dict.fromkeys(name for one in told for name in one):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from shoal.admission import Account, Blocker, Explanation, Pending, Snapshot, reasons
+from shoal.admission import Blocker, Explanation, Pending, Snapshot, quota_cause, reasons
 from shoal.contract.records import JobRecord
 from shoal.core import ANY, NO_AFFINITY, Affinity, Reason
 from shoal.schedule.live.facts import Facts
@@ -74,13 +74,8 @@ def _quota(asked: Asked) -> Iterator[Blocker]:
     if waiting is None:
         return
     needs = needs_of(snapshot, waiting.resources, waiting.ranks, waiting.per_node, waiting.affinity)
-    account = Account(snapshot.tenants[waiting.tenant])
-    over = [account.exceeded(need, waiting.ranks) for need in needs]
-    if over and all(over):
-        reason = reasons.quota(waiting.tenant, over[0][0])
-        yield Blocker(reasons.QUOTA, True, reason, f"a higher quota, or end jobs of {waiting.tenant}")
-    else:
-        yield Blocker(reasons.QUOTA, False, Reason(reasons.QUOTA, f"within the quota of {waiting.tenant}", {}))
+    if needs:
+        yield quota_cause(snapshot, waiting, needs)
 
 
 def _schedule(asked: Asked) -> Blocker:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class RunsByItself(TyperGroup):
-    """`shoal sweep -f FILE` means `shoal sweep run -f FILE`."""
+    """`shoal sweep FILE` means `shoal sweep run FILE`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] in ("-f", "--file", "--set", "--rows", "--random"):
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
             args.insert(0, "run")
         return super().parse_args(ctx, args)
 
@@ -41,9 +41,7 @@ def register(app: typer.Typer) -> None:
 
 def run(
     context: CommandContext,
-    file: Annotated[
-        Path, typer.Option("--file", "-f", metavar="FILE", help="The job's manifest; - reads stdin.", allow_dash=True)
-    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The job's manifest; - reads stdin.", allow_dash=True)],
     parameters: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUES", help="lr=0.1,0.01; with --random also 1e-5..0.1:log, 1..8:int."),

@@ -32,6 +32,7 @@ class Sweeps(Extension, Watching):
     settings: ClassVar[type[Section]] = NoSection
     manifest: ClassVar[type[BaseModel] | None] = Sweep
     paths: ClassVar[Sequence[str]] = ("/v1/sweeps",)
+    in_planes: ClassVar[bool] = True
     tables: ClassVar[Tables | None] = TABLES
     events: ClassVar[type[EventKinds] | None] = SweepEvent
 

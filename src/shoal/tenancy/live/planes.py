@@ -364,8 +364,13 @@ class Planes:
 
     def _open(self, url: str) -> Store:
         return open_store(
-            url, clock=self._server.clock, inline=self._inline, sync=not self._inline, threads=self._threads
-        )
+            url, clock=self._server.clock, inline=self._inline, sync=not self._inline, threads=self._threads,
+            tables=[one.kind.tables for one in self._chosen() if one.here and one.kind.tables is not None],
+        )  # fmt: skip
+
+    def _chosen(self) -> list[Chosen]:
+        """The extensions of the server, which planes have or not."""
+        return [Chosen(kind, section, kind.in_planes) for kind, section in self._server.chosen()]
 
     async def _set_state(self, name: str, state: PlaneState, kind: PlaneEvent, actor: str) -> PlaneRecord:
         record = self.find(name)
@@ -439,7 +444,7 @@ class Planes:
         plane = ControlPlane(
             store, engine, self.home(record),
             PlaneSettings(policy=Policy(most_starts=_STARTS), outermost=self._server.home),
-            clock=self._server.clock, extensions=[Chosen(Inside, NoSection())],
+            clock=self._server.clock, extensions=[Chosen(Inside, NoSection()), *self._chosen()],
             least_sandbox=lambda: self._server.sandbox(record.tenant), on_fatal=fatal, fault=self._fault,
         )  # fmt: skip
         if (inside := plane.extensions.get(Inside)) is not None:
