@@ -40,7 +40,7 @@ class Plasticine:
     clock_hz: float = 1e9
     unrolls: tuple[int, ...] = (1, 2, 4, 8)
     least_turn: int = 4
-    other_units: int = 10
+    other_units: int = 14
     latency: Mapping[str, int] = field(default_factory=lambda: {"lstm": 144, "gru": 142})
 
     def cycles(self, cell: str, hidden: int, shape: Shape) -> int:
