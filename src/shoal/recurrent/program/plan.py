@@ -313,7 +313,14 @@ class _Planner:
         ]  # fmt: skip
         low, high = (seen[0], seen[-1] + 1) if seen else (0, taps)
         held = _Held(
-            first + low * wide, stride * wide, (high - low) * wide, positions, units, {}, make("number", value=0.0), False
+            first + low * wide,
+            stride * wide,
+            (high - low) * wide,
+            positions,
+            units,
+            {},
+            make("number", value=0.0),
+            False,
         )
         return self._with_weights(held, matrix[:, low:high].reshape(units, -1), self._bias(node, units))
 
@@ -351,8 +358,8 @@ class _Planner:
         return replace(held, value=value, weights=weights)
 
     def _recurrence(self, step: Recurrence) -> None:
-        if not step.streams or len(step.layers) != 1 or step.batch_first or self._kind is NumberType.INT8:
-            raise Unsupported("a recurrent layer of several directions, with lengths, rows first, or of int8")
+        if not step.streams or len(step.layers) != 1 or step.batch_first:
+            raise Unsupported("a recurrent layer of several directions, with lengths, or rows first")
         layer = step.layers[0]
         table = self._table(step.x)
         if table.ndim != 3 or table.shape[1] != 1 or table.shape[2] != layer.sizes.input:

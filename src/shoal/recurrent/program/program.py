@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,17 +12,13 @@ import numpy as np
 
 from shoal.base.machine_code import VERSION, LoadedCode, machine_for, optimised
 from shoal.recurrent.layers.compiled import CompiledLayer
-from shoal.recurrent.layers.layer import Array, Layer, LayerSpec
+from shoal.recurrent.layers.layer import Array
 from shoal.recurrent.layers.memory import address, zeroed
 from shoal.recurrent.llvm.cache import KernelCache, key_of
-from shoal.recurrent.llvm.dots import dot_of
 from shoal.recurrent.llvm.layout import ROW_BYTES, Call, Layout, Row
 from shoal.recurrent.llvm.target import Target
-from shoal.recurrent.network.graph import Graph
-from shoal.recurrent.numbers import NumberType
 from shoal.recurrent.program.emit import CHAIN, ENTRY_BYTES, Entry, emit, map_name, padded
-from shoal.recurrent.program.plan import plan
-from shoal.recurrent.program.steps import Map, Plan, Product, Recur, Unsupported
+from shoal.recurrent.program.steps import Map, Plan, Product, Recur
 
 _FIELDS = ROW_BYTES // 8
 
@@ -37,9 +33,7 @@ class Program:
             self._arena[at : at + len(values)] = values
         text = emit(made, target)
         machine = machine_for(target.triple, target.cpu, target.features)
-        data = cache.get(
-            key_of(text, target, VERSION), lambda: bytes(machine.emit_object(optimised(text, machine)))
-        )
+        data = cache.get(key_of(text, target, VERSION), lambda: bytes(machine.emit_object(optimised(text, machine))))
         self._code = LoadedCode(data, target.triple, machine)
         self._chain = self._code.function(CHAIN, None, ctypes.c_void_p)
         self._kept: list[Any] = [layers]
@@ -118,29 +112,3 @@ class Program:
 
 def _address_of(function: Any) -> int:
     return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
-
-
-def program_of(
-    graph: Graph, kind: NumberType, make: Callable[[LayerSpec], Layer], target: Target, cache: KernelCache
-) -> Program:
-    """The program of a graph. Raises Unsupported."""
-    known: dict[int, CompiledLayer] = {}
-
-    def compiled(layer: LayerSpec) -> CompiledLayer:
-        if id(layer) not in known:
-            made = make(layer)
-            assert isinstance(made, CompiledLayer)
-            known[id(layer)] = made
-        return known[id(layer)]
-
-    def states(layer: LayerSpec) -> tuple[int, Mapping[str, int]]:
-        made = compiled(layer)
-        layout: Layout = made.kernel(replace(made.schedules.sequence, hoist=False)).layout
-        if layout.dot.converts:
-            raise Unsupported(f"a recurrent layer whose state is also kept as {kind}")
-        return layout.state_bytes // 4, {name: at // 4 for name, at in layout.states.items()}
-
-    dot = dot_of(kind, target)
-    found = plan(graph, target.lanes, states, kind, whole=target.lanes if dot.converts else dot.pack)
-    layers = [None if isinstance(one, Map) else compiled(one.layer) for one in found.steps]
-    return Program(found, layers, target, cache)
