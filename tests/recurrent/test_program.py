@@ -19,6 +19,18 @@ from shoal.recurrent import BadNetwork, load
 from tests.recurrent.support import distance
 
 
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kernels")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(kernels: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of all tests here: most of them compile the same network."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(kernels))
+    return kernels / "shoal" / "kernels"
+
+
 class Nodes:
     """Nodes of a detector: a spectrum, convolutions, a recurrent layer, and a score."""
 

@@ -17,7 +17,7 @@ class RecurrentOptions(BaseModel):
     state: dict[str, str] = Field(default_factory=dict, description="Inputs whose next value is an output, by name.")
     shape: dict[str, list[int]] = Field(
         default_factory=dict,
-        description="Shapes of inputs for good, by name: with all fixed, small parts such as convolutions are compiled too.",
+        description="Shapes of inputs for good, by name: with all fixed, convolutions and the like are compiled too.",
     )  # fmt: skip
     by_steps: bool = Field(
         False, description="Requests are whole sequences, and join and leave between steps; there are no sessions."

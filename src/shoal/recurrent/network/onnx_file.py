@@ -36,8 +36,8 @@ def read_graph(
     state: Mapping[str, str] | None = None, shape: Mapping[str, Sequence[int]] | None = None,
     largest_bytes: int = LARGEST_BYTES, without: str = "",
 ) -> Graph:  # fmt: skip
-    """The graph of an ONNX file. `fixed` gives inputs a value for good, by name, `shape` a shape; `state` pairs
-    inputs with outputs. `without`: why nothing can be compiled here, and ONNX Runtime gets all nodes. Raises BadNetwork."""
+    """The graph of an ONNX file. `fixed` gives inputs a value for good, by name, `shape` a shape; `state` pairs inputs
+    with outputs. `without`: why nothing can be compiled here, and ONNX Runtime gets all nodes. Raises BadNetwork."""
     import onnx
 
     model = _load(path, largest_bytes)

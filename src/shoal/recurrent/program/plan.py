@@ -31,7 +31,7 @@ _UNARY = {"Sigmoid": "sigmoid", "Tanh": "tanh", "Sqrt": "sqrt", "Exp": "exp", "L
 _BINARY = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
 _LARGEST = 1 << 22
 """Numbers of an arena: programs are for small parts."""
-_X = make("input", name="x")
+_X, _NOTHING = make("input", name="x"), make("number", value=0.0)
 
 StateLayout = Callable[[LayerSpec], tuple[int, Mapping[str, int]]]
 """The size of a layer's states, and where each lies in it, in numbers."""
@@ -69,7 +69,7 @@ class _Held:
 
 
 def plan(graph: Graph, lanes: int, state_layout: StateLayout, kind: NumberType, *, whole: int) -> Plan:
-    """The program of a graph. `lanes`: units of a vector; `whole`: a window is a multiple of so many numbers. Raises
+    """The program of a graph. `lanes`: units of a vector; `whole`: a window is a multiple of this number. Raises
     Unsupported."""
     return _Planner(graph, lanes, state_layout, kind, whole).plan()
 
@@ -241,13 +241,17 @@ class _Planner:
             operands = [one.value if isinstance(one, _Held) else self._beside(one, held[0], weights) for one in values]
             if all(one is not None for one in operands):
                 return replace(held[0], value=self._applied(node, operands, values), weights=weights)
-        kept = [one for one in values if not (isinstance(one, np.ndarray) and one.size == 1)]
-        tables = np.broadcast_arrays(
-            *(self._table(name) for name, one in zip(node.input, values, strict=True) if any(one is k for k in kept))
-        )
+        kept = [
+            name
+            for name, one in zip(node.input, values, strict=True)
+            if not (isinstance(one, np.ndarray) and one.size == 1)
+        ]
+        tables = np.broadcast_arrays(*map(self._table, kept))
         places = iter(range(len(tables)))
         operands = [
-            parameter(str(next(places))) if any(one is k for k in kept) else make("number", value=_number(one))
+            make("number", value=_number(one))
+            if isinstance(one, np.ndarray) and one.size == 1
+            else parameter(str(next(places)))
             for one in values
         ]
         value = self._applied(node, operands, values)
@@ -319,7 +323,7 @@ class _Planner:
             positions,
             units,
             {},
-            make("number", value=0.0),
+            _NOTHING,
             False,
         )
         return self._with_weights(held, matrix[:, low:high].reshape(units, -1), self._bias(node, units))
@@ -338,7 +342,7 @@ class _Planner:
         matrix = np.zeros((len(weight), wide), np.float32)
         matrix[:, : table.shape[1]] = weight
         x = self._contiguous(rows.reshape(-1))
-        held = _Held(x, wide, wide, len(table), len(weight), {}, make("number", value=0.0), True)
+        held = _Held(x, wide, wide, len(table), len(weight), {}, _NOTHING, True)
         return self._with_weights(held, matrix, self._bias(node, len(weight)))
 
     def _bias(self, node: Any, units: int) -> Array | None:

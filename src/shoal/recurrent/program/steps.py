@@ -11,7 +11,7 @@ from shoal.recurrent.layers.layer import Array, LayerSpec
 ZERO = 0
 """The place of a number that is always zero: what fills up borders is read from there."""
 ALIGNED = 16
-"""Numbers of one cache line: each region of the arena begins at a multiple of it, and has so many behind it to spare."""
+"""Numbers of one cache line: each region of the arena begins at a multiple of it, with room behind it."""
 
 
 class Unsupported(Exception):
