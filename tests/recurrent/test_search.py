@@ -37,7 +37,7 @@ from tests.recurrent.test_onnx import lstm_between_others
 MACHINE = Machine(
     "made up",
     ((1 << 16, 100e9), (1 << 20, 50e9), (1 << 24, 20e9)),
-    {NumberType.FP32: 100e9, NumberType.BF16: 100e9, NumberType.INT8: 200e9},
+    {NumberType.FP32: 100e9, NumberType.BF16: 100e9, NumberType.INT8: 200e9, NumberType.INT4: 200e9},
 )
 SPEC = spec_for(library.lstm(), Sizes(8, 16))
 

@@ -92,9 +92,9 @@ def load(
 
     `path`: an .onnx file, a .safetensors state dict (`cell` names its cell, or is one), or an .rnn artefact. `set`
     fixes inputs of an ONNX file, `shape` their shapes: with all of them fixed, small parts that are not recurrent are
-    compiled too. `state` pairs inputs with the outputs that are their next values. `type` of the weights: fp32, bf16 or
-    int8. `threads`: of one call at most; None: one, or as many as the artefact was found to be fastest with. Raises
-    BadNetwork.
+    compiled too. `state` pairs inputs with the outputs that are their next values. `type` of the weights: fp32, bf16,
+    int8 or int4. `threads`: of one call at most; None: one, or as many as the artefact was found to be fastest with.
+    Raises BadNetwork.
     """
     from shoal.recurrent.search.model import first_schedules
 

@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from shoal.recurrent.llvm.target import Bf16Dot, Int8Dot, Target
 from shoal.recurrent.llvm.vectors import F32, I8, I32, Value, Vectors
-from shoal.recurrent.numbers import NumberType
+from shoal.recurrent.numbers import GROUP, NumberType
 
 HEADER = 64
 """Bytes before a rounded vector; its scale is in the first four."""
@@ -25,6 +25,8 @@ class Dot(ABC):
 
     pack: int
     converts: bool
+    offset = False
+    """The bytes of a converted vector are kept with 128 added."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -121,6 +123,10 @@ class Int8(Dot):
 
     pack, converts, element_bytes = 4, True, 1
 
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        self.offset = target.unsigned
+
     def zero(self, v: Vectors) -> Value:
         return v.integer(0)
 
@@ -147,15 +153,7 @@ class Int8(Dot):
             case Int8Dot.NEON:
                 quads = [v.load(weights, self._bytes()), v.b.bitcast(group[0], self._bytes())]
                 return v.call("llvm.aarch64.neon.sdot.v4i32.v16i8", v.ints, [total, *quads])
-        return self._plain(v, total, v.load(weights, v.ints), group[0])
-
-    def _plain(self, v: Vectors, total: Value, weights: Value, four: Value) -> Value:
-        """Byte by byte in 32-bit lanes, with shifts that carry the sign."""
-        for byte in range(4):
-            left, right = v.integer(24 - 8 * byte), v.integer(24)
-            w, h = (v.b.ashr(v.b.shl(one, left), right) for one in (weights, four))
-            total = v.b.add(total, v.b.mul(w, h))
-        return total
+        return _plain(v, total, v.load(weights, v.ints), group[0])
 
     def finish(self, v: Vectors, total: Value, scales: Value, vector: Value) -> Value:
         if self.target.unsigned:
@@ -167,10 +165,80 @@ class Int8(Dot):
         return ir.VectorType(I8, 4 * self.target.lanes)
 
 
+def _plain(v: Vectors, total: Value, weights: Value, four: Value) -> Value:
+    """Byte by byte in 32-bit lanes, with shifts that carry the sign."""
+    for byte in range(4):
+        left, right = v.integer(24 - 8 * byte), v.integer(24)
+        w, h = (v.b.ashr(v.b.shl(one, left), right) for one in (weights, four))
+        total = v.b.add(total, v.b.mul(w, h))
+    return total
+
+
+class Int4(Dot):
+    """Weights with 8 added, so that they are from 1 to 15 and two share a byte: `GROUP` elements of `lanes` units, then
+    the units' scales. What the 8 adds is the same for all units, and is taken off each group's sum."""
+
+    pack, converts, element_bytes = GROUP, True, 1
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        self.bytes = (GROUP // 2 + 4) * target.lanes
+        self._bytes = ir.VectorType(I8, 4 * target.lanes)
+
+    def vector_bytes(self, elements: int) -> int:
+        return HEADER + -(-elements // GROUP) * GROUP
+
+    def zero(self, v: Vectors) -> Value:
+        return v.number(0.0)
+
+    def broadcast(self, v: Vectors, vector: Value, group: Value) -> Sequence[Value]:
+        """The address of the group, and what the 8 adds to its sum: its elements stay in the nearest cache."""
+        at = v.at(v.at(vector, HEADER), v.b.mul(group, ir.Constant(group.type, GROUP)))
+        eights = ir.Constant(self._bytes, [ir.Constant(I8, 8)] * (4 * v.lanes))
+        return [at, self._sum(v, [eights] * (GROUP // 4), at)]
+
+    def add(self, v: Vectors, total: Value, weights: Value, group: Sequence[Value]) -> Value:
+        nibble = ir.Constant(self._bytes, [ir.Constant(I8, 15)] * (4 * v.lanes))
+        four = ir.Constant(self._bytes, [ir.Constant(I8, 4)] * (4 * v.lanes))
+        quads = []
+        for register in range(GROUP // 8):
+            both = v.load(v.at(weights, 4 * v.lanes * register), self._bytes)
+            quads += [v.b.and_(both, nibble), v.b.and_(v.b.lshr(both, four), nibble)]
+        scales = v.load(v.at(weights, GROUP // 2 * v.lanes))
+        return v.fma(v.b.fsub(self._sum(v, quads, group[0]), group[1]), scales, total)
+
+    def _sum(self, v: Vectors, weights: Sequence[Value], at: Value) -> Value:
+        """The products of bytes without a sign and the group's elements, as fp32. AVX2 sums them in 16 bits."""
+        shorts = ir.VectorType(ir.IntType(16), 2 * v.lanes)
+        in_pairs = self.target.int8 is Int8Dot.PAIRS
+        total: Value = ir.Constant(shorts, None) if in_pairs else v.integer(0)
+        for index, one in enumerate(weights):
+            four = v.b.bitcast(v.splat(v.load(v.at(at, 4 * index), I32)), self._bytes)
+            match self.target.int8:
+                case Int8Dot.PAIRS:
+                    total = v.b.add(total, v.call("llvm.x86.avx2.pmadd.ub.sw", shorts, [one, four]))
+                case Int8Dot.VNNI_512 | Int8Dot.VNNI_256:
+                    width = 512 if self.target.int8 is Int8Dot.VNNI_512 else 256
+                    total = v.call(f"llvm.x86.avx512.vpdpbusd.{width}", v.ints, [total, one, four])
+                case Int8Dot.NEON:
+                    total = v.call("llvm.aarch64.neon.sdot.v4i32.v16i8", v.ints, [total, one, four])
+                case _:
+                    total = _plain(v, total, v.b.bitcast(one, v.ints), v.b.bitcast(four, v.ints))
+        if in_pairs:
+            ones = ir.Constant(shorts, [ir.Constant(ir.IntType(16), 1)] * (2 * v.lanes))
+            total = v.call("llvm.x86.avx2.pmadd.wd", v.ints, [total, ones])
+        return v.b.sitofp(total, v.floats)
+
+    def finish(self, v: Vectors, total: Value, scales: Value, vector: Value) -> Value:  # noqa: ARG002
+        return v.b.fmul(total, v.splat(v.load(vector, F32)))
+
+
 def dot_of(kind: NumberType, target: Target) -> Dot:
     """The dot product of a number type on a target."""
     if kind is NumberType.FP32:
         return Fp32(target)
     if kind is NumberType.INT8:
         return Int8(target)
+    if kind is NumberType.INT4:
+        return Int4(target)
     return NativeBf16(target) if target.bf16 is Bf16Dot.NATIVE else WidenedBf16(target)
