@@ -106,8 +106,8 @@ def registers_needed(spec: LayerSpec, target: Target, units: int, tile: int, gat
             return weights * tile + 2 * held + 2 + (0 if tile > weights else ahead)
         case NumberType.INT8 if target.int8 is Int8Dot.PAIRS:
             return weights * tile + (held + 4 if tile > weights else 2 * held + 2 + ahead)
-        case NumberType.INT4:  # a group is unpacked for each row; those of several rows would be kept
-            return weights * tile + (8 if tile == 1 else 16)
+        case NumberType.INT4:  # an integer sum beside each; for several rows too much would be kept
+            return 2 * weights + 6 + (8 if target.registers == 32 else 0) if tile == 1 else target.registers + 1
         case _:
             return weights * tile + held + 2 + (0 if tile > weights else ahead)
 
