@@ -31,7 +31,7 @@ ShapeOption = Annotated[
     typer.Option("--shape", metavar="NAME=1x576", help="The shape of an input for good; may repeat."),
 ]
 CellOption = Annotated[str | None, typer.Option("--cell", help="The cell of a state dict: lstm, gru, rnn, rnn-relu.")]
-TypeOption = Annotated[str, typer.Option("--type", help="Of the weights: fp32, bf16, int8, int4; int4 errs by several percent.")]
+TypeOption = Annotated[str, typer.Option("--type", help="Of the weights: fp32, bf16, int8, int4 (inexact).")]
 
 
 def register(app: typer.Typer) -> None:
