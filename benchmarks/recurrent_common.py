@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper, save
+
+from shoal.recurrent.compile import tune_all
+from shoal.recurrent.layers.make import best_target
+from shoal.recurrent.llvm.cache import user_cache
+from shoal.recurrent.llvm.engine import VERSION
+from shoal.recurrent.loading import read, tuned
+from shoal.recurrent.network.artefact import Tuning
+from shoal.recurrent.network.network import Network
+from shoal.recurrent.numbers import NumberType
+from shoal.recurrent.search.machine import measured
+from shoal.recurrent.search.tune import Search
 
 ORDER = {"LSTM": ([0, 3, 1, 2], 4), "GRU": ([1, 0, 2], 3)}
 """PyTorch's gates in ONNX's order, and their number."""
@@ -17,6 +29,51 @@ def module(kind: str, hidden: int) -> Any:
 
     torch.manual_seed(hidden)
     return getattr(torch.nn, kind)(hidden, hidden).eval()
+
+
+def tuned_net(path: Path, number: str, *, steps: int, rows: int = 8) -> Network:
+    """As `shoal recurrent compile` makes it: by a search, or by what an earlier one found on this processor."""
+    target, cache = best_target(), user_cache()
+    assert target is not None
+    machine = measured(target, cache.folder)
+    graph = read(path, kind=NumberType(number))
+    search = Search(target, machine, cache, steps=steps, rows=rows, timed=16)
+
+    def tune(spec: Any) -> Tuning:
+        found = search.run(spec)
+        return Tuning(found.schedules, tuple(one.as_json() for one in found.tried))
+
+    key = f"{machine.processor} {target.features} {VERSION} {steps} {rows} 16"
+    return tuned(graph, tune_all(graph, tune, folder=cache.folder, key=key))
+
+
+def openvino_run(path: Path, inputs: Mapping[str, Any], precision: str) -> Any:
+    """The file in OpenVINO with one thread, in f32 or bf16."""
+    import openvino
+
+    core = openvino.Core()
+    settings = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": precision}
+    model = core.read_model(path)
+    model.reshape({name: list(one.shape) for name, one in inputs.items()})
+    request = core.compile_model(model, "CPU", settings).create_infer_request()
+
+    def run() -> Mapping[str, Any]:
+        return {one.get_any_name(): value for one, value in request.infer(dict(inputs)).items()}
+
+    return run
+
+
+def torch_half_run(layer: Any, x: Any) -> Any:
+    """A module of PyTorch in bf16."""
+    import torch
+
+    half, given = layer.to(torch.bfloat16), torch.from_numpy(x).to(torch.bfloat16)
+
+    def run() -> Mapping[str, Any]:
+        with torch.inference_mode():
+            return {"Y": half(given)[0].float().numpy()}
+
+    return run
 
 
 def write_onnx(kind: str, layer: Any, path: Path, *, states: bool = False) -> Path:

@@ -64,8 +64,9 @@ def test_an_artefact_of_onnx_keeps_its_segments_and_states(tmp_path: Path) -> No
         assert np.array_equal(session.step({"X": x})["out"], other.step({"X": x})["out"])
 
 
-def test_an_error_that_is_too_large_is_refused_unless_it_is_accepted(model: Path) -> None:
-    words = ("compile", model, "--type", "int8", "--candidates", "0", "--max-error", "1e-6")
+@pytest.mark.parametrize("kind", [("int8", "--max-error", "1e-6"), ("int4",)], ids=lambda one: one[0])
+def test_an_error_that_is_too_large_is_refused_unless_it_is_accepted(kind: tuple[str, ...], model: Path) -> None:
+    words = ("compile", model, "--candidates", "0", "--type", *kind)
     refused = run(*words)
     assert refused.exit_code == 2
     assert "--allow-error" in refused.output

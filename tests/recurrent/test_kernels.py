@@ -26,7 +26,7 @@ CELLS = {
     "gru-before": lambda: library.gru(reset_after=False),
 }
 HERE = fitting("x86_64", host_features()) or [TARGETS["sse2"]]
-EXACT = {NumberType.FP32: 2e-6, NumberType.BF16: 5e-3, NumberType.INT8: 1e-2}
+EXACT = {NumberType.FP32: 2e-6, NumberType.BF16: 5e-3, NumberType.INT8: 1e-2, NumberType.INT4: 0.12}
 """The bounds against weights of fp32."""
 
 

@@ -163,7 +163,9 @@ def test_inner_loops_neither_spill_nor_copy(cell: str, name: str, kind: NumberTy
     spec = spec_for(library.CELLS[cell](), Sizes(64, 128), kind=kind)
     schedules = first_schedules(spec, target)
     # With the input in the loop, AVX2 has too few registers for the sums of both products; what is timed decides there.
-    for schedule in [schedules.sequence] + [replace(schedules.step, rows=2)] * (target.registers == 32):
+    for schedule in [schedules.sequence] + [replace(schedules.step, rows=1 if kind is NumberType.INT4 else 2)] * (
+        target.registers == 32
+    ):
         text = emit(Layout(lower(spec.cell, spec.sizes, schedule, target.lanes), kind, target))
         loops = inner_loops(assembly_of(text, target))
         assert loops

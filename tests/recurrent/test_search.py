@@ -37,7 +37,7 @@ from tests.recurrent.test_onnx import lstm_between_others
 MACHINE = Machine(
     "made up",
     ((1 << 16, 100e9), (1 << 20, 50e9), (1 << 24, 20e9)),
-    {NumberType.FP32: 100e9, NumberType.BF16: 100e9, NumberType.INT8: 200e9},
+    {NumberType.FP32: 100e9, NumberType.BF16: 100e9, NumberType.INT8: 200e9, NumberType.INT4: 200e9},
 )
 SPEC = spec_for(library.lstm(), Sizes(8, 16))
 
@@ -131,15 +131,17 @@ def test_the_machine_is_measured_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.cell}-{row.hidden}")
 def test_the_search_finds_the_table_of_the_paper(row: object) -> None:
-    """All rows but the two smallest LSTMs, for which the model finds mappings that are faster than what was printed."""
+    """All rows but the LSTM of 512 units, for which the model finds a mapping that is faster than what was printed."""
     from shoal.recurrent.chip.models import PrintedRow
 
     assert isinstance(row, PrintedRow)
     chip = Plasticine()
     shape = chip.best(row.cell, row.hidden)
     found = chip.seconds(row.cell, row.hidden, row.steps, shape) * 1e3
-    if (row.cell, row.hidden) in (("lstm", 256), ("lstm", 512)):
+    if (row.cell, row.hidden) == ("lstm", 512):
         assert found < row.plasticine_ms
+    elif (row.cell, row.hidden) == ("lstm", 256):
+        assert found == pytest.approx(row.plasticine_ms, rel=0.03)
     elif (row.cell, row.hidden) == ("gru", 512):
         assert abs(found - row.plasticine_ms) <= 0.00005  # half of its last digit
     else:

@@ -28,6 +28,7 @@ from shoal.demo.serving import (
     serve_beside_the_training,
     undeploy_the_services,
 )
+from shoal.demo.streams import hold_streams
 from shoal.sdk.models import EventView
 
 _FAREWELL_S = 15.0
@@ -209,6 +210,7 @@ ACTS: Sequence[Act] = (
     give_teams_planes,
     guard_against_a_flood,
     share_a_device,
+    hold_streams,
 )
 """Played in this order; one that fails ends the plot."""
 

@@ -23,6 +23,7 @@ def benchmark(
     path: Path,
     peers: Sequence[str],
     fixed: Mapping[str, float],
+    shape: Mapping[str, Sequence[int]],
     cell: str | None,
     kind: NumberType,
     steps: int,
@@ -32,7 +33,7 @@ def benchmark(
     """The times as JSON can hold them, ours first. The errors are against our own fp32. Raises Invalid."""
     check_peers(peers)
     target = best_target()
-    graph = read(path, fixed=fixed, cell=cell, kind=kind)
+    graph = read(path, fixed=fixed, shape=shape, cell=cell, kind=kind)
     make = maker(target, user_cache(), first_schedules)
     inputs = noise_for(graph, rows=rows, steps=steps)
     exact = Network(typed(graph, NumberType.FP32), make).run(inputs)

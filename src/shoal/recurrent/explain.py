@@ -87,7 +87,8 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     )
     for step in found["steps"]:
         if "segment" in step:
-            yield f"ONNX Runtime: {', '.join(step['segment'])}"
+            runs = "compiled too" if found["facts"].get("program") else "ONNX Runtime"
+            yield f"{runs}: {', '.join(step['segment'])}"
             continue
         for layer in step["layers"]:
             yield (

@@ -25,6 +25,7 @@ def read(
     *,
     fixed: Mapping[str, float] | None = None,
     state: Mapping[str, str] | None = None,
+    shape: Mapping[str, Sequence[int]] | None = None,
     cell: Cell | str | None = None,
     kind: NumberType = NumberType.FP32,
     without: str = "",
@@ -34,7 +35,7 @@ def read(
     if path.suffix == ".safetensors":
         from shoal.recurrent.network.torch_file import read_graph
 
-        if fixed or state:
+        if fixed or state or shape:
             raise BadNetwork("only an ONNX file has inputs to set and states to pair", where=str(path))
         return read_graph(path, cell=cell, kind=kind)
     if path.suffix != ".onnx":
@@ -43,7 +44,7 @@ def read(
 
     if best_target() is None:
         without = "no code can be made here (pip install llvmlite)"
-    return read_onnx(path, kind=kind, fixed=fixed, state=state, without=without)
+    return read_onnx(path, kind=kind, fixed=fixed, state=state, shape=shape, without=without)
 
 
 def maker(
@@ -81,6 +82,7 @@ def load(
     *,
     set: Mapping[str, float] | None = None,
     state: Mapping[str, str] | None = None,
+    shape: Mapping[str, Sequence[int]] | None = None,
     cell: Cell | str | None = None,
     type: str = "fp32",
     threads: int | None = None,
@@ -89,15 +91,16 @@ def load(
     """A network that is ready to run.
 
     `path`: an .onnx file, a .safetensors state dict (`cell` names its cell, or is one), or an .rnn artefact. `set`
-    fixes inputs of an ONNX file. `state` pairs inputs with the outputs that are their next values. `type` of the
-    weights: fp32, bf16 or int8. `threads`: of one call at most; None: one, or as many as the
-    artefact was found to be fastest with. Raises BadNetwork.
+    fixes inputs of an ONNX file, `shape` their shapes: with all of them fixed, small parts that are not recurrent are
+    compiled too. `state` pairs inputs with the outputs that are their next values. `type` of the weights: fp32, bf16,
+    int8 or int4. `threads`: of one call at most; None: one, or as many as the artefact was found to be fastest with.
+    Raises BadNetwork.
     """
     from shoal.recurrent.search.model import first_schedules
 
     if Path(path).suffix == ".rnn":
         return load_artefact(Path(path), threads=threads, max_sessions=max_sessions)
-    graph = read(Path(path), fixed=set, state=state, cell=cell, kind=NumberType(type))
+    graph = read(Path(path), fixed=set, state=state, shape=shape, cell=cell, kind=NumberType(type))
     return Network(
         graph, maker(best_target(), user_cache(), first_schedules), threads=threads or 1, max_sessions=max_sessions
     )

@@ -13,14 +13,17 @@ Floats = NDArray[np.float32]
 
 class NumberType(StrEnum):
     """Of the weights. int8: a scale for each unit and gate; the vectors are rounded to 8 bits with a scale of their own
-    in every step."""
+    in every step. int4: as int8, with a scale for each 32 weights of a unit and gate."""
 
     FP32 = "fp32"
     BF16 = "bf16"
     INT8 = "int8"
+    INT4 = "int4"
 
 
-BYTES = {NumberType.FP32: 4, NumberType.BF16: 2, NumberType.INT8: 1}
+GROUP = 32
+"""Weights of int4 with one scale: what eight products of pairs add up to still fits 16 bits."""
+BYTES = {NumberType.FP32: 4.0, NumberType.BF16: 2.0, NumberType.INT8: 1.0, NumberType.INT4: 0.5 + 4.0 / GROUP}
 LEAST = np.float32(1e-30)
 """A vector whose largest magnitude is below this rounds to zeros: its scale could not be inverted."""
 
@@ -49,6 +52,21 @@ def quantise(rows: NDArray[Any]) -> tuple[NDArray[np.int8], Floats]:
     scale = np.where(np.isfinite(largest), largest / np.float32(127), np.float32(np.nan)).astype(np.float32)
     integers = np.rint(np.where(np.isfinite(scaled), scaled, 0)).astype(np.int8)
     return integers, scale
+
+
+def quantise_groups(rows: NDArray[Any]) -> tuple[NDArray[np.int8], Floats]:
+    """Each row of a matrix as integers from -7 to 7 [rows, groups, GROUP], filled up with zeros, and the scales
+    [rows, groups]; what is not finite is as in `quantise`."""
+    floats = np.ascontiguousarray(rows, np.float32)
+    count = -(-floats.shape[1] // GROUP)
+    padded = np.zeros((len(floats), count * GROUP), np.float32)
+    padded[:, : floats.shape[1]] = floats
+    groups = padded.reshape(len(floats), count, GROUP)
+    largest = np.abs(groups).max(axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scaled = groups * np.where(largest < LEAST, np.float32(0), np.float32(7) / largest)[..., None]
+    scale = np.where(np.isfinite(largest), largest / np.float32(7), np.float32(np.nan)).astype(np.float32)
+    return np.rint(np.where(np.isfinite(scaled), scaled, 0)).astype(np.int8), scale
 
 
 def relative_error(found: NDArray[Any], wanted: NDArray[Any]) -> float:

@@ -15,6 +15,10 @@ class RecurrentOptions(BaseModel):
     type: Literal["fp32", "bf16", "int8"] = Field("fp32", description="Of the weights.")
     set: dict[str, float] = Field(default_factory=dict, description="Inputs that are fixed, by name.")
     state: dict[str, str] = Field(default_factory=dict, description="Inputs whose next value is an output, by name.")
+    shape: dict[str, list[int]] = Field(
+        default_factory=dict,
+        description="Shapes of inputs for good, by name: with all fixed, convolutions and the like are compiled too.",
+    )  # fmt: skip
     by_steps: bool = Field(
         False, description="Requests are whole sequences, and join and leave between steps; there are no sessions."
     )

@@ -206,8 +206,8 @@ def _open(path: Path, options: RecurrentOptions, spec: ModelSpec) -> Network:
     if path.suffix == ".rnn":
         return load(path, threads=threads, max_sessions=_most(spec))
     return load(
-        path, set=options.set, state=options.state, cell=options.cell, type=options.type, threads=threads,
-        max_sessions=_most(spec),
+        path, set=options.set, state=options.state, shape=options.shape, cell=options.cell, type=options.type,
+        threads=threads, max_sessions=_most(spec),
     )  # fmt: skip
 
 

@@ -26,8 +26,12 @@ StateOption = Annotated[
     list[str] | None,
     typer.Option("--state", metavar="INPUT=OUTPUT", help="An input whose next value is an output; may repeat."),
 ]
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="NAME=1x576", help="The shape of an input for good; may repeat."),
+]
 CellOption = Annotated[str | None, typer.Option("--cell", help="The cell of a state dict: lstm, gru, rnn, rnn-relu.")]
-TypeOption = Annotated[str, typer.Option("--type", help="Of the weights: fp32, bf16, int8.")]
+TypeOption = Annotated[str, typer.Option("--type", help="Of the weights: fp32, bf16, int8, int4 (inexact).")]
 
 
 def register(app: typer.Typer) -> None:
@@ -47,6 +51,7 @@ def compile_(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The artefact; MODEL.rnn if not given.")] = None,
     fixed: SetOption = None,
     state: StateOption = None,
+    shape: ShapeOption = None,
     cell: CellOption = None,
     kind: TypeOption = "fp32",
     calibrate: Annotated[
@@ -69,18 +74,22 @@ def compile_(
     from shoal.recurrent.search.model import first_schedules
 
     target = _target()
-    graph = read(model, fixed=_numbers(fixed), state=_words(state), cell=cell, kind=_kind(kind))
+    given: dict[str, Any] = {"fixed": _numbers(fixed), "state": _words(state), "shape": _shapes(shape)}
+    graph = read(model, cell=cell, kind=_kind(kind), **given)
     cache = user_cache()
     data = None if calibrate is None else compiler.read_calibration(calibrate)
     error = compiler.error_of(graph, maker(target, cache, first_schedules), data)
     compiler.check_error(error, most, allowed=allow)
     if timed and graph.segments and graph.recurrences:
-        whole = read(model, fixed=_numbers(fixed), state=_words(state), without="it is faster")
+        whole = read(model, without="it is faster", **given)
         graph = compiler.faster(graph, whole, maker(target, cache, first_schedules), steps=steps)
     tunings, about = _tune(graph, target, steps, rows, timed, context)
     if threads > 1:
         found = compiler.threads_for(partial(tuned, graph, tunings), threads, steps=steps, rows=rows)
         about = {**about, **found}
+    program = tuned(graph, tunings).program if graph.segments else None
+    if program is not None:
+        about = {**about, "program": program.layers}
     facts = {"source": model.name, "target": target.name, "error": error, **about}
     place = out or model.with_suffix(".rnn")
     try:
@@ -142,6 +151,7 @@ def bench(
         str, typer.Option("--against", help="onnxruntime, onnxruntime-int8, torch, torch-int8.")
     ] = "onnxruntime",
     fixed: SetOption = None,
+    shape: ShapeOption = None,
     cell: CellOption = None,
     kind: TypeOption = "fp32",
     steps: Annotated[int, typer.Option("--steps", min=1, help="Of the sequence.")] = 50,
@@ -152,7 +162,7 @@ def bench(
     from shoal.recurrent.compare import benchmark
 
     peers = [one.strip() for one in against.split(",") if one.strip()]
-    found = benchmark(model, peers, _numbers(fixed), cell, _kind(kind), steps, rows, seconds)
+    found = benchmark(model, peers, _numbers(fixed), _shapes(shape), cell, _kind(kind), steps, rows, seconds)
 
     def human() -> None:
         from shoal.base.console.output import put, table
@@ -206,9 +216,16 @@ def _words(given: list[str] | None) -> dict[str, str]:
     for one in given or []:
         name, sign, value = one.partition("=")
         if not (name and sign and value):
-            raise Invalid(f"{one!r} is not NAME=VALUE", where="--set or --state")
+            raise Invalid(f"{one!r} is not NAME=VALUE", where="--set, --state or --shape")
         found[name] = value
     return found
+
+
+def _shapes(given: list[str] | None) -> dict[str, list[int]]:
+    try:
+        return {name: [int(side) for side in value.split("x")] for name, value in _words(given).items()}
+    except ValueError:
+        raise Invalid(f"{given} is no shape", where="--shape", hint="as in --shape input=1x576") from None
 
 
 def _numbers(given: list[str] | None) -> dict[str, float]:

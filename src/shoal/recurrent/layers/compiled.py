@@ -217,10 +217,10 @@ class RowMemory:
 
     def _convert(self, rows: Array, now: Array, values: Floats, at: int) -> None:
         """As the kernel converts what it computes."""
-        if self.layout.kind is NumberType.INT8:
+        if self.layout.kind in (NumberType.INT8, NumberType.INT4):
             integers, scale = quantise(values)
             self._floats[rows, now, at // 4] = scale
-            stored: Any = integers.view(np.uint8) ^ (128 if self.layout.target.unsigned else 0)
+            stored: Any = integers.view(np.uint8) ^ (128 if self.layout.dot.offset else 0)
         else:
             stored = to_bf16(values).view(np.uint8)
         self._halves[rows, now, at + HEADER : at + HEADER + stored.shape[1]] = stored

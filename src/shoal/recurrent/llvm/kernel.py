@@ -260,7 +260,7 @@ class _Module:
         return b.extract_element(vector, ir.Constant(I32, 0))
 
     def _convert(self, source: Value, size: int, place: Value) -> None:
-        if self.layout.kind is NumberType.INT8:
+        if self.layout.kind in (NumberType.INT8, NumberType.INT4):
             self._to_int8(source, size, place)
         else:
             self._to_bf16(source, size, place)
@@ -295,7 +295,7 @@ class _Module:
             within = b.fcmp_ordered("<=", v.call(f"llvm.fabs.v{v.lanes}f32", v.floats, [whole]), v.number(127.0))
             integers = b.fptosi(b.select(within, whole, v.number(0.0)), v.ints)
             short = b.trunc(integers, bytes_)
-            if self.target.unsigned:
+            if self.layout.dot.offset:
                 short = b.xor(short, ir.Constant(bytes_, [ir.Constant(I8, -128)] * v.lanes))
             b.store(short, v.at(v.at(place, HEADER), b.mul(index, ir.Constant(I64, v.lanes))), align=4)
 

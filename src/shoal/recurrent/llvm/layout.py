@@ -15,7 +15,7 @@ from shoal.recurrent.llvm.dots import Dot, dot_of
 from shoal.recurrent.llvm.target import Target
 from shoal.recurrent.nest.interpret import Weights
 from shoal.recurrent.nest.ir import Convert, Mean, Nest, Reduce, walk
-from shoal.recurrent.numbers import NumberType, quantise, to_bf16
+from shoal.recurrent.numbers import GROUP, NumberType, quantise, quantise_groups, to_bf16
 
 ALIGN = 64
 
@@ -170,6 +170,10 @@ class Layout:
         blocks, gates = units // lanes, len(dots)
         for gate, dot in enumerate(dots):
             matrix = weights.matrices[dot.name]
+            if self.kind is NumberType.INT4:
+                place = made[group.offset : group.offset + blocks * group.block]
+                place.reshape(blocks, group.groups, gates, -1)[:, :, gate] = self._nibbles(matrix, units)
+                continue
             padded: NDArray[np.generic]
             if self.kind is NumberType.INT8:
                 integers, scales = quantise(matrix)
@@ -186,6 +190,20 @@ class Layout:
                 blocks, group.groups, gates, self.dot.bytes
             )
             place[:, :, gate] = np.ascontiguousarray(tiles).view(np.uint8).reshape(blocks, group.groups, self.dot.bytes)
+
+    def _nibbles(self, matrix: NDArray[np.generic], units: int) -> NDArray[np.uint8]:
+        """[block, group, bytes]: two elements in a byte, those of the second in its upper half; then the scales."""
+        lanes = self.target.lanes
+        integers, scales = quantise_groups(matrix)
+        raised = np.full((units, *integers.shape[1:]), 8, np.uint8)
+        raised[: len(integers)] += integers.view(np.uint8)
+        quads = raised.reshape(units // lanes, lanes, -1, GROUP // 4, 4).transpose(0, 2, 3, 1, 4)
+        both = quads[:, :, 0::2] | quads[:, :, 1::2] << 4
+        table = np.zeros((units, scales.shape[1]), np.float32)
+        table[: len(scales)] = scales
+        tiles = np.ascontiguousarray(table.reshape(units // lanes, lanes, -1).transpose(0, 2, 1))
+        count = tiles.shape[:2]
+        return np.concatenate([both.reshape(*count, -1), tiles.view(np.uint8).reshape(*count, -1)], axis=2)
 
     def _pack_scales(
         self, group: Group, gate: int, scales: NDArray[np.float32], integers: NDArray[np.int8], made: NDArray[np.uint8]

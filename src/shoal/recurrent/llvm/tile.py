@@ -144,6 +144,8 @@ class TileEmitter:
                     for index, weight in enumerate(weights, row * len(weights)):
                         made[index] = dot.add(v, totals[index], weight, piece)
                 return made
+            if len(vectors) == 1:
+                return dot.add_each(v, totals, weights, dot.broadcast(v, vectors[0], k))
             pieces = [dot.broadcast(v, vector, k) for vector in vectors]
             for at_weight, weight in enumerate(weights):
                 for row, piece in enumerate(pieces):
@@ -151,7 +153,7 @@ class TileEmitter:
                     made[index] = dot.add(v, totals[index], weight, piece)
             return made
 
-        unroll = group.reduce.unroll
+        unroll = group.reduce.unroll if dot.unrolls else 1
         totals = [dot.zero(v)] * (len(vectors) * self.units * len(gates))
         turns, rest = divmod(group.groups, unroll)
         if turns:

@@ -21,7 +21,7 @@ from shoal.recurrent.nest.ir import (
     Reduce,
     Store,
 )
-from shoal.recurrent.numbers import NumberType, from_bf16, quantise, to_bf16
+from shoal.recurrent.numbers import NumberType, from_bf16, quantise, quantise_groups, to_bf16
 
 Array = NDArray[Any]
 
@@ -60,6 +60,9 @@ class Interpreter:
             if kind is NumberType.INT8:
                 integers, self.scales[name] = quantise(one)
                 self.matrices[name] = integers.astype(np.int64)
+            elif kind is NumberType.INT4:
+                groups, scales = quantise_groups(one)
+                self.matrices[name] = (groups.astype(self.type) * scales[..., None]).reshape(len(one), -1)
             else:
                 rounded = from_bf16(to_bf16(one)) if kind is NumberType.BF16 else one
                 self.matrices[name] = rounded.astype(self.type)
@@ -147,9 +150,12 @@ class _Frame:
 
     def product(self, name: str, vectors: Array, units: slice = slice(None)) -> Array:
         owner, matrix = self.owner, self.owner.matrices[name][units]
-        if owner.kind is not NumberType.INT8:
+        if owner.kind not in (NumberType.INT8, NumberType.INT4):
             return np.asarray((vectors @ matrix.T).astype(owner.type))
         integers, scales = quantise(vectors)
+        if owner.kind is NumberType.INT4:
+            total = integers.astype(owner.type) @ matrix[:, : integers.shape[1]].T
+            return np.asarray((total * scales[:, None]).astype(owner.type))
         total = (integers.astype(np.int64) @ matrix.T).astype(np.float32)
         return np.asarray((total * (owner.scales[name][units] * scales[:, None])).astype(owner.type))
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shoal.recurrent.errors import BadInput
 from shoal.recurrent.layers.layer import Array, Layer, LayerSpec
-from shoal.recurrent.network.graph import Graph, Recurrence, Segment, Tensor
+from shoal.recurrent.network.graph import Graph, Recurrence, Tensor
 from shoal.recurrent.network.parallel import LEAST_OPERATIONS, Threads, chains, chunks_of, operations, slices, waves
 from shoal.recurrent.network.segment import RunningSegment
 from shoal.recurrent.network.sessions import SWAP, Session, StreamPool
+from shoal.recurrent.program.make import program_of
+
+if TYPE_CHECKING:
+    from shoal.recurrent.program.program import Program
 
 MakeLayer = Callable[[LayerSpec], Layer]
 MAX_SESSIONS = 1024
@@ -25,9 +30,15 @@ class Network:
     def __init__(self, graph: Graph, make: MakeLayer, *, threads: int = 1, max_sessions: int = MAX_SESSIONS) -> None:
         self.graph = graph
         self._threads = Threads(threads)
+        recurrent = [RunningRecurrence(step, make, self._threads) for step in graph.recurrences]
+        self.program: Program | None = program_of(graph, [layer for one in recurrent for layer in one.layers])
+        """The whole network as one compiled call, where its shapes are fixed and all its parts are known."""
+        self._carries = all(one.initial.get(name) for one in graph.recurrences for name in one.layers[0].cell.states)
+        left = iter(recurrent)
         self._steps: list[RunningSegment | RunningRecurrence] = [
-            RunningSegment(step, threads) if isinstance(step, Segment) else RunningRecurrence(step, make, self._threads)
+            next(left) if isinstance(step, Recurrence) else RunningSegment(step, threads)
             for step in graph.steps
+            if isinstance(step, Recurrence) or self.program is None or not self._carries
         ]
         self._chains = chains(graph.steps)
         self._max_sessions = max_sessions
@@ -49,7 +60,8 @@ class Network:
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] = ()) -> dict[str, Array]:
         """Inputs and outputs by name; no `outputs` asks for all. States begin at zero, or at what the inputs say.
         Raises BadInput."""
-        return self.run_from(inputs, outputs, {})
+        tensors = self.checked_inputs(inputs)
+        return self.forward(tensors, outputs, {}) if self.program is None else self._whole(tensors, outputs)
 
     def run_from(
         self, inputs: Mapping[str, Array], outputs: Sequence[str], states: dict[str, dict[str, Array]]
@@ -62,11 +74,9 @@ class Network:
         self, tensors: dict[str, Array], outputs: Sequence[str], states: dict[str, dict[str, Array]]
     ) -> dict[str, Array]:
         """As `run_from`, of inputs that have been checked, which the other tensors are added to."""
-        names = [one.name for one in self.outputs]
-        wanted = list(outputs) or names
-        unknown = [name for name in wanted if name not in names]
-        if unknown:
-            raise BadInput(f"there is no output {unknown[0]!r}", hint=f"there are: {', '.join(names)}")
+        if self.program is not None and self._carries:
+            return self._whole(tensors, outputs)
+        wanted = self._wanted(outputs)
         for chain in self._chains:
             step = self._steps[chain[0]]
             if isinstance(step, RunningSegment):
@@ -75,6 +85,17 @@ class Network:
                 for at in chain:
                     self._recurrence(at).run(tensors, states)
         return {name: tensors[name] for name in wanted}
+
+    def _whole(self, tensors: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
+        assert self.program is not None
+        return self.program.run(tensors, self._wanted(outputs))
+
+    def _wanted(self, outputs: Sequence[str]) -> list[str]:
+        names = [one.name for one in self.outputs]
+        unknown = [name for name in outputs if name not in names]
+        if unknown:
+            raise BadInput(f"there is no output {unknown[0]!r}", hint=f"there are: {', '.join(names)}")
+        return list(outputs) or names
 
     def _recurrence(self, at: int) -> RunningRecurrence:
         step = self._steps[at]

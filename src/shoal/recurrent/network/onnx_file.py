@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,16 +33,20 @@ _MOVES = frozenset(
 
 def read_graph(
     path: Path, *, kind: NumberType = NumberType.FP32, fixed: Mapping[str, float] | None = None,
-    state: Mapping[str, str] | None = None, largest_bytes: int = LARGEST_BYTES, without: str = "",
+    state: Mapping[str, str] | None = None, shape: Mapping[str, Sequence[int]] | None = None,
+    largest_bytes: int = LARGEST_BYTES, without: str = "",
 ) -> Graph:  # fmt: skip
-    """The graph of an ONNX file. `fixed` gives inputs a value for good, by name; `state` pairs inputs with outputs.
-    `without`: why nothing can be compiled here, and ONNX Runtime gets all nodes. Raises BadNetwork."""
+    """The graph of an ONNX file. `fixed` gives inputs a value for good, by name, `shape` a shape; `state` pairs inputs
+    with outputs. `without`: why nothing can be compiled here, and ONNX Runtime gets all nodes. Raises BadNetwork."""
     import onnx
 
     model = _load(path, largest_bytes)
     _check_order(model.graph, str(path))
     _fix_inputs(model, fixed or {}, str(path))
     if any(_has_subgraphs(node) for node in model.graph.node):
+        model = _folded(model, str(path))
+    if shape:  # after the fixed inputs: ONNX Runtime fails on some files where it has both to resolve at once
+        _fix_shapes(model, shape, str(path))
         model = _folded(model, str(path))
     try:
         inferred = onnx.shape_inference.infer_shapes(model)
@@ -127,6 +131,23 @@ def _fix_inputs(model: Any, fixed: Mapping[str, float], where: str) -> None:
         model.graph.input.remove(names[name])
         array = np.full(shape, value, dtype)
         model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+
+
+def _fix_shapes(model: Any, shapes: Mapping[str, Sequence[int]], where: str) -> None:
+    names = {one.name: one for one in model.graph.input}
+    for name, shape in shapes.items():
+        if name not in names:
+            raise BadNetwork(f"it has no input {name!r}", where=where, hint=f"its inputs: {', '.join(names)}")
+        sides = names[name].type.tensor_type.shape.dim
+        fits = len(sides) == len(shape) and all(
+            wanted >= 1 and (not side.HasField("dim_value") or side.dim_value == wanted)
+            for side, wanted in zip(sides, shape, strict=True)
+        )
+        if not fits:
+            own = [side.dim_value if side.HasField("dim_value") else "?" for side in sides]
+            raise BadNetwork(f"the input {name!r} has the shape {own}, not {list(shape)}", where=where)
+        for side, wanted in zip(sides, shape, strict=True):
+            side.dim_value = wanted
 
 
 def _has_subgraphs(node: Any) -> bool:

@@ -13,7 +13,7 @@ from shoal.recurrent.search.machine import Machine
 
 _COSTLY = {"exp": 18, "log": 22, "sigmoid": 22, "tanh": 22, "div": 5, "sqrt": 6}
 """Instructions of an operation, counted in the machine code; all others are one."""
-_LATENCY = {NumberType.FP32: 4, NumberType.BF16: 4, NumberType.INT8: 3}
+_LATENCY = {NumberType.FP32: 4, NumberType.BF16: 4, NumberType.INT8: 3, NumberType.INT4: 1}
 """Instructions that could have started while a sum waits for its last addition."""
 _CALL_S = 1e-6
 _NEAR = 1 << 18
@@ -50,7 +50,7 @@ def cost_of(spec: LayerSpec, target: Target) -> Cost:
     for dot in spec.cell.dots:
         size = spec.weights.matrices[dot.name].size
         first = dot.args[0].op == "input"
-        bytes_[first] += size * BYTES[spec.kind]
+        bytes_[first] += int(size * BYTES[spec.kind])
         ops[first] += 2 * size
     blocks = -(-spec.sizes.hidden // target.lanes)
     instructions = sum(_COSTLY.get(node.op, 1) for node in spec.cell.nodes if node.args) * blocks
@@ -106,6 +106,8 @@ def registers_needed(spec: LayerSpec, target: Target, units: int, tile: int, gat
             return weights * tile + 2 * held + 2 + (0 if tile > weights else ahead)
         case NumberType.INT8 if target.int8 is Int8Dot.PAIRS:
             return weights * tile + (held + 4 if tile > weights else 2 * held + 2 + ahead)
+        case NumberType.INT4:  # an integer sum beside each; for several rows too much would be kept
+            return 2 * weights + 6 + (8 if target.registers == 32 else 0) if tile == 1 else target.registers + 1
         case _:
             return weights * tile + held + 2 + (0 if tile > weights else ahead)
 
