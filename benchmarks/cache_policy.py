@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from common import Row, parser, report
 
-from shoal.cache import Mode, Outlook, Problem, allocate, certify, decide
+from shoal.cache import Mode, Outlook, Problem, allocate, decide
 from shoal.cache.policy.demand import capped
 from shoal.cache.simulate import Job, Run, robus, run, train
 from shoal.cache.simulate.workloads import RANKS, TPC_DS_MB
@@ -75,8 +75,10 @@ def decisions(_: Any) -> Iterator[Row]:
         middle, gap = float(np.median([one for one, _ in shown])), max(one for _, one in shown)
         yield Row(f"{name}, median of seeds", middle, "ms", f"at most {most}", middle <= most)
         yield Row(f"{name}, largest gap", gap, "", "at most 0.001", gap <= 1e-3)
-    own = [certify(one, allocate(one)) for one in (fractions(100, 1000, seed) for seed in range(5))]
-    ratio = np.concatenate([(one.saved / np.maximum(one.own, 1e-12))[one.claim > 0] for one in own])
+    shared = [decide(fractions(100, 1000, seed)) for seed in range(5)]
+    ratio = np.concatenate([
+        (one.certificate.saved / np.maximum(one.own(), 1e-12))[one.certificate.claim > 0] for one in shared
+    ])  # fmt: skip
     yield Row("saved over an own part of the bytes, 100 x 1000, least", float(ratio.min()), "x")
     yield Row("the same, part of the tenants below 1", float((ratio < 1).mean()), "")
 

@@ -213,7 +213,7 @@ class Planner:
     def _told(self, names: list[str], decision: Decision, seconds: float) -> Round:
         certificate, problem = decision.certificate, decision.problem
         rows = zip(
-            problem.tenants, certificate.saved, certificate.alone, certificate.own, certificate.claim, strict=True
+            problem.tenants, certificate.saved, certificate.alone, decision.own(), certificate.claim, strict=True
         )
         return Round(
             time.time(), seconds, certificate.gap if certificate.gap < float("inf") else None,
