@@ -89,6 +89,7 @@ def main() -> None:
     parser.add_argument("library", choices=("webdataset", "mosaic", "torch", "polars"))
     parser.add_argument("location", help="a folder or a URL of shards; for polars a file")
     parser.add_argument("--shards", type=int, default=6)
+    parser.add_argument("--workers", type=int, default=0, help="processes that read for torch")
     parser.add_argument("--local", default="shards", help="where streaming copies to")
     args = parser.parse_args()
     if args.library == "polars":
@@ -97,7 +98,7 @@ def main() -> None:
     if args.library == "webdataset":
         labels = [label for _, label in webdataset(args.location, args.shards)]
     elif args.library == "torch":
-        labels = [int(label) for _, batch in torch_loader(args.location) for label in batch]
+        labels = [int(label) for _, batch in torch_loader(args.location, args.workers) for label in batch]
     else:
         labels = [int(sample["label"]) for sample in mosaic(args.location, args.local)]
     print(f"{len(labels)} samples, labels add up to {sum(labels)}")

@@ -106,3 +106,23 @@ def test_an_absurd_size_that_a_source_tells_is_not_remembered(size: int) -> None
     assert not planner.see("s3://data/set", "key", size)
     planner.declare_all({("ann", "s3://data/set"): (1e6, None)})
     assert planner.round({}).gap == 0.0
+
+
+@pytest.mark.parametrize(
+    "absurd",
+    [
+        {"url": "ftp://x/y"}, {"url": "s3://"}, {"url": "file://relative"}, {"url": ""}, {"url": "http://[::1"},
+        {"url": "http://a/b\nc"}, {"url": "x" * 5000},
+        {"bytes_per_s": "nan"}, {"epochs": "nan"},
+    ],
+)  # fmt: skip
+def test_a_job_that_declares_nonsense_stops_no_other(daemon: Daemon, tmp_path: Path, absurd: dict[str, str]) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "a").write_bytes(b"0" * 5000)
+    url = f"file://{tmp_path}/set"
+    ask(daemon, "declare", url=url, bytes_per_s=1.0)
+    good = {"tenant": "ann", "url": url, "bytes_per_s": 1e6}
+    ask(daemon, "demands", demands=[{**good, "tenant": "eve", **absurd}, good], weights={})
+    assert set(ask(daemon, "decide")["kept"]) == {url}
+    assert daemon.cache.planner.declared("ann", url) == 1e6
+    assert daemon.cache.planner.declared("eve", url) == 0.0

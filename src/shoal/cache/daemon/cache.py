@@ -290,15 +290,18 @@ class Cache:
 
     def declare_all(self, demands: list[Mapping[str, Any]], weights: Mapping[str, float]) -> None:
         """Takes in the data sets that the server's jobs read, and the weights of its tenants. A set is prefetched where
-        its `options` are credentials or it needs none; else once the tenant itself has shown some."""
+        its `options` are credentials or it needs none; else once the tenant itself has shown some. A demand that means
+        nothing is left out: it is one tenant's, and the others' count."""
         found: dict[tuple[str, str], tuple[float, float | None]] = {}
         sources: dict[tuple[str, str], Source | None] = {}
         for one in demands:
-            source = source_of(str(one["url"]), one.get("options") or {}, _ANYBODY)
+            try:
+                source = source_of(str(one["url"]), one.get("options") or {}, _ANYBODY)
+                rate, more = _amount(one["bytes_per_s"]), _amount(one.get("epochs") or 0.0) or None
+            except (ShoalError, ValueError):
+                continue
             name = source.url
             sources[str(one["tenant"]), name] = source if one.get("prefetch") else None
-            epochs = one.get("epochs")
-            rate, more = _amount(one["bytes_per_s"]), None if epochs is None else _amount(epochs)
             before = found.get((str(one["tenant"]), name), (0.0, 0.0))
             both = None if more is None or before[1] is None else before[1] + more
             found[str(one["tenant"]), name] = before[0] + rate, both
