@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from shoal.cache.daemon import Daemon, Planner, Planning
 from shoal.cache.door.filesystem import ShoalFileSystem
+from shoal.core import ShoalError
 from tests.cache.kit import CHUNK, Web, ask, cache
 from tests.cache.test_daemon import daemon as daemon
 from tests.cache.test_daemon import door, eventually
@@ -76,3 +79,50 @@ def test_a_round_without_tenants_and_one_whose_tenant_was_removed() -> None:
     assert planner.round({}).kept == {"file:///set": 0.0}  # ann is gone, and bob has no claim
     planner.weights = {}
     assert planner.round({}).kept == {"file:///set": 1.0}  # not known to a server, a tenant counts as one
+
+
+@pytest.mark.parametrize("absurd", [float("nan"), float("inf"), -1.0, 1e308, "nan", "abc", []])
+def test_no_number_that_a_tenant_tells_stops_the_rounds(daemon: Daemon, tmp_path: Path, absurd: object) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "a").write_bytes(b"0" * 5000)
+    url = f"file://{tmp_path}/set"
+    for do, given in (
+        ("declare", {"url": url, "bytes_per_s": 1e6}),
+        ("declare", {"url": url, "bytes_per_s": 1e6, "epochs": absurd}),
+        ("report", {"bytes": {f"{url}/a": absurd}, "waited_s": absurd, "job": "j"}),
+        ("declare", {"url": url, "bytes_per_s": absurd, "epochs": absurd}),
+    ):
+        with suppress(ShoalError):
+            ask(daemon, do, **given)
+        assert ask(daemon, "decide")["gap"] == pytest.approx(0.0, abs=1e-3)
+    status = ask(daemon, "status")
+    assert all(math.isfinite(one["read_bytes"]) for one in status["tenants"])
+    assert all(math.isfinite(one["seconds"]) for one in status["waits"])
+
+
+@pytest.mark.parametrize("size", [-1, 10**400])
+def test_an_absurd_size_that_a_source_tells_is_not_remembered(size: int) -> None:
+    planner = Planner(Planning(round_s=1.0), 4096, 1 << 20, 100)
+    assert not planner.see("s3://data/set", "key", size)
+    planner.declare_all({("ann", "s3://data/set"): (1e6, None)})
+    assert planner.round({}).gap == 0.0
+
+
+@pytest.mark.parametrize(
+    "absurd",
+    [
+        {"url": "ftp://x/y"}, {"url": "s3://"}, {"url": "file://relative"}, {"url": ""}, {"url": "http://[::1"},
+        {"url": "http://a/b\nc"}, {"url": "x" * 5000},
+        {"bytes_per_s": "nan"}, {"epochs": "nan"},
+    ],
+)  # fmt: skip
+def test_a_job_that_declares_nonsense_stops_no_other(daemon: Daemon, tmp_path: Path, absurd: dict[str, str]) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "a").write_bytes(b"0" * 5000)
+    url = f"file://{tmp_path}/set"
+    ask(daemon, "declare", url=url, bytes_per_s=1.0)
+    good = {"tenant": "ann", "url": url, "bytes_per_s": 1e6}
+    ask(daemon, "demands", demands=[{**good, "tenant": "eve", **absurd}, good], weights={})
+    assert set(ask(daemon, "decide")["kept"]) == {url}
+    assert daemon.cache.planner.declared("ann", url) == 1e6
+    assert daemon.cache.planner.declared("eve", url) == 0.0

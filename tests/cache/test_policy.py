@@ -312,10 +312,10 @@ def test_a_set_that_is_there_is_kept_where_loading_another_saves_less() -> None:
 def test_a_load_is_shared_in_proportion_to_use() -> None:
     problem = Problem.of(Mode.FRACTION, 1.0, [1.0], np.array([[9.0], [3.0]]), loading=np.array([4.0]))
     assert problem.fresh[:, 0] == pytest.approx([6.0, 2.0])
-    assert problem.utility(np.array([0.5])) == pytest.approx([3.0, 1.0])
+    assert Allocation.certain(np.array([0.5])).utility(problem) == pytest.approx([3.0, 1.0])
     half = replace(problem, held=np.array([0.5]))
-    assert half.utility(np.array([1.0])) == pytest.approx([7.5, 2.5])
-    assert half.utility(np.array([0.25])) == pytest.approx([2.25, 0.75])
+    assert Allocation.certain(np.array([1.0])).utility(half) == pytest.approx([7.5, 2.5])
+    assert Allocation.certain(np.array([0.25])).utility(half) == pytest.approx([2.25, 0.75])
 
 
 @BOTH

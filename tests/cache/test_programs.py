@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
-import fsspec
 import pytest
 
 from tests.cache.kit import cache
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "cached-shards"
+LABELS = "1797 samples, labels add up to 8070"
+
+
+@pytest.fixture
+def shards(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    pytest.importorskip("sklearn")
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    return importlib.import_module("shards")
+
+
+def read_by(library: str, location: str, root: Path, *more: str) -> str:
+    """What the example prints, in a process of its own."""
+    command = [sys.executable, EXAMPLE / "libraries.py", library, location, *more]
+    environment = {**os.environ, "SHOAL_CACHE": str(root), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 def test_polars_scans_parquet_through_the_cache(tmp_path: Path) -> None:
@@ -18,45 +38,42 @@ def test_polars_scans_parquet_through_the_cache(tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
     polars.DataFrame({"a": range(1000), "b": [str(at) for at in range(1000)]}).write_parquet(path)
     with cache(tmp_path / "c") as daemon:
-        for _ in range(2):
-            with fsspec.open(f"shoal::file://{path}", cache_root=str(tmp_path / "c")) as file:
-                found = polars.scan_parquet(file).filter(polars.col("a") < 10).select("b").collect()
-            assert found["b"].to_list() == [str(at) for at in range(10)]
+        assert "shape: (1_000, 2)" in read_by("polars", f"file://{path}", tmp_path / "c")
+        path.unlink()  # what was read once is there
+        assert "shape: (1_000, 2)" in read_by("polars", f"file://{path}", tmp_path / "c")
         assert daemon.cache.store.usage().files == 1
 
 
-def test_a_data_loader_of_torch_reads_through_the_cache(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    folder = tmp_path / "data"
-    folder.mkdir()
-    for at in range(16):
-        (folder / f"{at:02d}").write_bytes(bytes([at]) * 100)
-    fs = fsspec.filesystem("shoal", target_protocol="file", cache_root=str(tmp_path / "c"), skip_instance_cache=True)
-
-    class Files(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
-        names = sorted(str(path) for path in folder.iterdir())
-
-        def __len__(self) -> int:
-            return len(self.names)
-
-        def __getitem__(self, at: int) -> int:
-            return sum(fs.cat_file(self.names[at]))
-
-    with cache(tmp_path / "c") as daemon:
-        for workers in (0, 2):  # worker processes are forks, each with a connection of its own
-            loader = torch.utils.data.DataLoader(Files(), batch_size=4, shuffle=True, num_workers=workers)
-            assert sorted(int(one) for batch in loader for one in batch) == [100 * at for at in range(16)]
-        assert daemon.cache.store.usage().files == 16
+@pytest.mark.parametrize(("library", "package"), [("webdataset", "webdataset"), ("torch", "torch")])
+def test_a_loader_reads_each_shard_from_its_source_once(
+    tmp_path: Path, shards: ModuleType, library: str, package: str
+) -> None:
+    pytest.importorskip(package)
+    shards.write(tmp_path / "digits")
+    with cache(tmp_path / "c", size=64 << 20, chunk_bytes=64 << 20) as daemon:
+        for more in ((), ("--workers", "2")):  # worker processes have connections of their own
+            assert read_by(library, f"file://{tmp_path}/digits", tmp_path / "c", *more) == LABELS
+        (account,) = daemon.cache.accounts.values()
+        assert account.loads == daemon.cache.store.usage().files == (6 if library == "webdataset" else 7)
 
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "cached-shards"
+def test_streaming_takes_its_shards_from_the_cache(tmp_path: Path, shards: ModuleType) -> None:
+    pytest.importorskip("streaming")
+    shards.write(tmp_path / "digits")
+    location, root = f"file://{tmp_path}/mds", tmp_path / "c"
+    importlib.import_module("libraries").write_mosaic(str(tmp_path / "digits"), str(tmp_path / "mds"))
+    with cache(root, size=64 << 20, chunk_bytes=64 << 20) as daemon:
+        for copy in ("one", "other"):
+            assert read_by("mosaic", location, root, "--local", str(tmp_path / copy)) == LABELS
+        (account,) = daemon.cache.accounts.values()
+        assert account.loads == daemon.cache.store.usage().files == 2
+    assert read_by("mosaic", str(tmp_path / "mds"), root) == LABELS
 
 
-def test_shards_in_two_layouts_are_read_once_for_all_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("sklearn")
-    monkeypatch.syspath_prepend(str(EXAMPLE))
+def test_shards_in_two_layouts_are_read_once_for_all_epochs(
+    tmp_path: Path, shards: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "c"))
-    shards = importlib.import_module("shards")
     source = tmp_path / "digits"
     assert shards.write(source) == 6
     with cache(tmp_path / "c", size=64 << 20, chunk_bytes=64 << 20) as daemon:

@@ -238,7 +238,7 @@ def _print_status(found: dict[str, Any]) -> None:
         ["tenant", "held", "read", "saved", "hits", "own part"],
         [
             [one["tenant"], output.size(int(one["held_bytes"])), output.size(int(one["read_bytes"])),
-             output.size(int(one["saved_bytes"])), "-" if one["hit_ratio"] is None else f"{one['hit_ratio']:.0%}",
+             _signed(int(one["saved_bytes"])), "-" if one["hit_ratio"] is None else f"{one['hit_ratio']:.0%}",
              _over(last["tenants"].get(one["tenant"]))]
             for one in found["tenants"]
         ],
@@ -252,6 +252,13 @@ def _print_status(found: dict[str, Any]) -> None:
         ],
         cut_middle=["data set"],
     ))  # fmt: skip
+
+
+def _signed(count: int) -> str:
+    """Loads that were not read again save less than nothing."""
+    from shoal.base.console import output
+
+    return f"{'-' if count < 0 else ''}{output.size(abs(count))}"
 
 
 def _over(told: dict[str, float] | None) -> str:

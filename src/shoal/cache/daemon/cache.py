@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import threading
 import time
@@ -49,10 +50,11 @@ class Settings:
 
 @dataclass(slots=True)
 class Account:
-    """What one tenant did since the start, in bytes but for `loads` and `refused`. What is loaded is not saved: a load
-    is shared by the tenants that may read it."""
+    """What one tenant did since the start, in bytes but for `loads` and `refused`. `hit` is what it read on the fast
+    disk, `saved` the same less what was loaded: a load is shared by the tenants that may read it."""
 
     read: float = 0.0
+    hit: float = 0.0
     saved: float = 0.0
     loads: int = 0
     refused: int = 0
@@ -148,6 +150,7 @@ class Cache:
             if held is not None:
                 count = amount * held.info.size if whole else amount
                 account.read += count
+                account.hit += count
                 account.saved += count
                 self.planner.read(reader.tenant, held.info.part_of, count)
         for url, given in reads.get("bytes", {}).items():
@@ -267,6 +270,7 @@ class Cache:
         """A job reads all objects below the URL, or will. `fetch`: fill them without waiting for the first read."""
         source = source_of(url, options, reader.uid)
         name = source.url
+        bytes_per_s, epochs = _amount(bytes_per_s), None if epochs is None else _amount(epochs)
         self.check_reader(reader, source)
         if bytes_per_s <= 0:
             self.planner.declare(reader.tenant, name, 0.0, None)
@@ -286,15 +290,18 @@ class Cache:
 
     def declare_all(self, demands: list[Mapping[str, Any]], weights: Mapping[str, float]) -> None:
         """Takes in the data sets that the server's jobs read, and the weights of its tenants. A set is prefetched where
-        its `options` are credentials or it needs none; else once the tenant itself has shown some."""
+        its `options` are credentials or it needs none; else once the tenant itself has shown some. A demand that means
+        nothing is left out: it is one tenant's, and the others' count."""
         found: dict[tuple[str, str], tuple[float, float | None]] = {}
         sources: dict[tuple[str, str], Source | None] = {}
         for one in demands:
-            source = source_of(str(one["url"]), one.get("options") or {}, _ANYBODY)
+            try:
+                source = source_of(str(one["url"]), one.get("options") or {}, _ANYBODY)
+                rate, more = _amount(one["bytes_per_s"]), _amount(one.get("epochs") or 0.0) or None
+            except (ShoalError, ValueError):
+                continue
             name = source.url
             sources[str(one["tenant"]), name] = source if one.get("prefetch") else None
-            epochs = one.get("epochs")
-            rate, more = float(one["bytes_per_s"]), None if epochs is None else float(epochs)
             before = found.get((str(one["tenant"]), name), (0.0, 0.0))
             both = None if more is None or before[1] is None else before[1] + more
             found[str(one["tenant"]), name] = before[0] + rate, both
@@ -401,7 +408,7 @@ class Cache:
             "used": {"bytes": usage.bytes, "files": usage.files, "dying": usage.dying, "filling": usage.filling},
             "tenants": [
                 {"tenant": name, "held_bytes": by_tenant.get(name, 0.0), "read_bytes": account.read,
-                 "saved_bytes": account.saved, "hit_ratio": account.saved / account.read if account.read else None,
+                 "saved_bytes": account.saved, "hit_ratio": account.hit / account.read if account.read else None,
                  "loads": account.loads, "refused": account.refused}
                 for name, account in sorted(self.accounts.items())
             ],
@@ -438,5 +445,8 @@ class Cache:
 
 
 def _amount(given: object) -> float:
-    """What a reader tells: a number that is absurd counts for no more than 1e15."""
-    return min(max(float(str(given)), 0.0), 1e15)
+    """What a reader tells: a number that is absurd counts for no more than 1e15. Raises ValueError for none."""
+    found = float(str(given))
+    if math.isnan(found):
+        raise ValueError("not a number")
+    return min(max(found, 0.0), 1e15)

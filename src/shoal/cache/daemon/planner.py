@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _MOST_RATES = 100_000
 """Pairs of a tenant and a set: a reader that reports ever new sets must not make memory grow for ever."""
 
+_LARGEST = 1 << 60
+"""Bytes of an object."""
+
 
 @dataclass(frozen=True, slots=True)
 class Planning:
@@ -81,7 +84,10 @@ class Planner:
         return url.rpartition("/")[0]
 
     def see(self, part_of: str, key: str, size: int) -> bool:
-        """Remember an object of a set. False, and it is not remembered, where `MOST_OBJECTS` are known already."""
+        """Remember an object of a set. False, and it is not remembered, where `MOST_OBJECTS` are known, or for a size
+        that no object has."""
+        if not 0 <= size <= _LARGEST:
+            return False
         with self.mutex:
             found = self.sets.setdefault(part_of, DataSet(part_of))
             if key not in found.objects:
@@ -213,7 +219,7 @@ class Planner:
     def _told(self, names: list[str], decision: Decision, seconds: float) -> Round:
         certificate, problem = decision.certificate, decision.problem
         rows = zip(
-            problem.tenants, certificate.saved, certificate.alone, certificate.own, certificate.claim, strict=True
+            problem.tenants, certificate.saved, certificate.alone, decision.own(), certificate.claim, strict=True
         )
         return Round(
             time.time(), seconds, certificate.gap if certificate.gap < float("inf") else None,

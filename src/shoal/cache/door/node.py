@@ -6,7 +6,7 @@ import os
 import pwd
 import threading
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +35,7 @@ class Node:
         self.links = f"{self.root}/links/{folder_name(self.tenant)}"
         self._local = threading.local()
         self._away_until = 0.0
-        self._hits = defaultdict[str, int](int)
+        self._hits: list[str] = []
         self._parts = defaultdict[str, int](int)
         self._bytes = defaultdict[str, int](int)
         self._job = os.environ.get("SHOAL_JOB_ID", "")
@@ -64,7 +64,7 @@ class Node:
 
     def hit(self, key: str) -> None:
         """An object was opened by its link."""
-        self._hits[key] += 1
+        self._hits.append(key)
         if monotonic() > self._report_at:
             self.report()
 
@@ -92,7 +92,7 @@ class Node:
     def report(self) -> None:
         """What was read since the last report. What a daemon that is away misses is lost."""
         self._report_at = monotonic() + _REPORT_S
-        hits, self._hits = self._hits, defaultdict(int)
+        hits, self._hits = Counter(self._hits), []
         parts, self._parts = self._parts, defaultdict(int)
         through, self._bytes = self._bytes, defaultdict(int)
         waited_s, self._waited_s = self._waited_s, 0.0

@@ -336,8 +336,11 @@ def _url(location: str) -> str:
 
 
 def set_name(live: LiveJob, url: str) -> str:
-    """What the cache calls it."""
-    return source_of(_url(url), options_of(live, url), 0).url if known(url) else url
+    """What the cache calls it; its own name where it cannot be read."""
+    try:
+        return source_of(_url(url), options_of(live, url), 0).url
+    except (Invalid, ValueError):
+        return url
 
 
 def options_of(live: LiveJob, url: str) -> dict[str, str]:

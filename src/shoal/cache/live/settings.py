@@ -40,4 +40,6 @@ class CacheJob(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     rate: Memory = Field(100 << 20, description="bytes a second that it reads of all of them")
-    epochs: float | None = Field(None, gt=0, description="how often it reads them; left out: as long as it runs")
+    epochs: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="how often it reads them; left out: as long as it runs"
+    )

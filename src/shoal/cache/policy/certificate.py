@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shoal.cache.policy.claims import Claims, claims_of, own_parts
+from shoal.cache.policy.claims import Claims, claims_of
 from shoal.cache.policy.problem import TINY
 
 if TYPE_CHECKING:
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """`gap` as above, infinite where a tenant with a claim gets nothing. `saved` (N,) is what each tenant is expected
-    to save, `alone` (N,) what it would with the whole cache, `own` (N,) with its part of the bytes for itself. `claim`
-    (N,) is its weight over those of all tenants that could save anything; 0 for the others."""
+    to save, `alone` (N,) what it would with the whole cache. `claim` (N,) is its weight over those of all tenants that
+    could save anything; 0 for the others."""
 
     gap: float
     saved: Array
     alone: Array
-    own: Array
     claim: Array
 
     @property
@@ -54,7 +53,7 @@ def certificate_of(claims: Claims, allocation: Allocation) -> Certificate:
     saved = allocation.utility(claims.problem)
     claim = np.zeros(len(saved))
     claim[claims.active] = claims.share
-    return Certificate(_gap(claims, saved), saved, claims.alone, (claims.items.value * own_parts(claims)).sum(1), claim)
+    return Certificate(_gap(claims, saved), saved, claims.alone, claim)
 
 
 def _gap(claims: Claims, saved: Array) -> float:

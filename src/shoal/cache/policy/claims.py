@@ -56,7 +56,7 @@ def oracle_of(problem: Problem, items: Items, capacity: float, values: Array, *,
 
 
 def own_parts(claims: Claims) -> Array:
-    """(N, K) parts of the items that each tenant would keep with its part of the cache for itself."""
+    """(N, K) parts of the items that each tenant would keep with its part of the bytes for itself."""
     problem, items = claims.problem, claims.items
     found = np.zeros_like(items.value)
     for at, share in zip(claims.active, claims.share, strict=True):

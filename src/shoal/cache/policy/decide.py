@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.cache.policy import fractional, lottery, max_min
 from shoal.cache.policy.certificate import Certificate, certificate_of
-from shoal.cache.policy.claims import Claims, claims_of
+from shoal.cache.policy.claims import Claims, claims_of, own_parts
 from shoal.cache.policy.problem import TINY, Allocation, Mode
 from shoal.cache.policy.reasons import explain
 
@@ -58,6 +58,11 @@ class Decision:
     @property
     def problem(self) -> Problem:
         return self.claims.problem
+
+    def own(self) -> Array:
+        """(N,): what each tenant would save with its part of the bytes for itself."""
+        found: Array = (self.claims.items.value * own_parts(self.claims)).sum(1)
+        return found
 
     def explain(self) -> dict[str, Reason]:
         """Why: one reason for each set, and one for each tenant without a claim, by its name."""

@@ -84,7 +84,7 @@ def answer(decision: Decision) -> dict[str, Any]:
         ]}  # fmt: skip
     else:
         shown = {"fractions": dict(zip(problem.sets, decision.allocation.fractions.tolist(), strict=True))}
-    rows = zip(certificate.saved, certificate.alone, certificate.own, certificate.claim, strict=True)
+    rows = zip(certificate.saved, certificate.alone, decision.own(), certificate.claim, strict=True)
     return {
         **shown,
         "gap": certificate.gap if np.isfinite(certificate.gap) else None,

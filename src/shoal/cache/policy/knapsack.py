@@ -95,14 +95,14 @@ class Packer:
         taken = np.zeros(len(value))
         own = value[self._usable]
         worth = own > TINY * own.max(initial=0.0)
-        if self._halves is not None:
-            taken[self._usable] = self._halves.best(own * worth) * worth
-            total = float(value @ taken)
-            return Packing(taken, total, total)
         usable = self._usable[worth]
         if self._all_fit or self._size[usable].sum() <= self._capacity:
             taken[usable] = 1.0
-            total = float(value[usable].sum())
+            total = float(value @ taken)
+            return Packing(taken, total, total)
+        if self._halves is not None:
+            taken[self._usable] = self._halves.best(own * worth) * worth
+            total = float(value @ taken)
             return Packing(taken, total, total)
         usable = usable[np.argsort(-value[usable] / self._size[usable], kind="stable")]
         best, chosen, bound = _search(value[usable].tolist(), self._size[usable].tolist(), self._capacity, self._nodes)

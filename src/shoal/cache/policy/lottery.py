@@ -21,8 +21,15 @@ if TYPE_CHECKING:
 COLUMNS = 400
 """Contents that are looked at in one decision. Four tenants and 20 sets take 7, a hundred and 200 about 150."""
 
-_BARRIER = 0.03
-"""Of the logarithmic barrier at the start. A tenth of it takes more steps, ten times as much too."""
+_START = 0.3
+"""What each slope lacks to 1 at the start. Three times as much takes a step more."""
+
+_FASTER = 0.02
+"""What is left of the complementarity's target after a step. Four steps are usual, 13 the most over random utilities of
+up to 150 columns that differ by eight orders of magnitude."""
+
+_BACK = 0.99
+"""How far to go towards the border."""
 
 _LEAST = 1e-6
 """A content of smaller probability is dropped."""
@@ -87,29 +94,41 @@ def start(claims: Claims) -> Columns:
 
 
 def weigh(utility: Array, share: Array, tolerance: float, steps: int = 80) -> Array:
-    """The chances (columns,) of most sum_i share_i log(utility_i @ chances): Newton's method with a barrier."""
+    """The chances (columns,) of most sum_i share_i log(utility_i @ chances): a primal-dual interior point.
+
+    The shares add up to 1, so the price of "chances add up to 1" is 1 at the optimum. That number is put in, and the
+    chances are scaled at the end. `spare` (columns,) is what each column's slope lacks to 1.
+    """
     from scipy.linalg.lapack import dposv
 
-    count = utility.shape[1]
-    ones = np.ones(count)
-    chances, barrier = np.full(count, 1.0 / count), _BARRIER
+    by_column = utility.T
+    count = len(by_column)
+    root = np.sqrt(share)
+    chances, spare, target = np.full(count, 1.0 / count), np.full(count, _START), _START / count
     best_gap, best = np.inf, chances
     for _ in range(steps):
-        saved = utility @ chances
-        slope = (share / saved) @ utility
-        gap = float(slope.max()) - 1.0
+        prices = share / (utility @ chances)
+        slope = by_column @ prices
+        gap = float(slope.max()) * float(chances.sum()) - 1.0
         if gap < best_gap:
             best_gap, best = gap, chances
         if gap < tolerance:
             break
-        hessian = (utility.T * (share / saved**2)) @ utility
-        hessian.flat[:: count + 1] += barrier / chances**2
-        _, both, _ = dposv(hessian, np.array((slope + barrier / chances, ones)).T)
-        total = ones @ both
-        step = both[:, 0] - both[:, 1] * (total[0] / total[1])
-        shrink = -float((step / chances).min())
-        length = min(1.0, 0.95 / shrink) if shrink > 0 else 1.0
-        chances = chances + length * step
-        chances /= ones @ chances
-        barrier *= 0.1 if length > 0.5 else 0.7
-    return best
+        scaled = by_column * (prices / root)
+        hessian = scaled @ scaled.T
+        hessian.flat[:: count + 1] += spare / chances
+        wanted = target / chances
+        _, step, failed = dposv(hessian, slope - 1.0 + wanted)
+        if failed:
+            break
+        other = wanted - spare - spare * step / chances
+        chances = chances + _length(chances, step) * step
+        spare = spare + _length(spare, other) * other
+        target *= _FASTER
+    return best / best.sum()
+
+
+def _length(values: Array, step: Array) -> float:
+    """How much of a step leaves all values positive."""
+    shrink = -float((step / values).min())
+    return _BACK / shrink if shrink > _BACK else 1.0

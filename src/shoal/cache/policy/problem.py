@@ -90,12 +90,6 @@ class Problem:
         found: Array = np.maximum(self.benefit - share * self.loading, 0.0)
         return found
 
-    def utility(self, fractions: Array) -> Array:
-        """(N,): what each tenant saves by these parts, (M,), of the sets."""
-        kept = np.minimum(fractions, self.held)
-        found: Array = self.benefit @ kept + self.fresh @ (fractions - kept)
-        return found
-
     def items(self) -> Items:
         """What a solver chooses from: the held and the new part of each set, or for a lottery whole sets."""
         everything = np.arange(len(self.size))
@@ -146,8 +140,10 @@ class Allocation:
 
     def utility(self, problem: Problem) -> Array:
         """(N,): what each tenant is expected to save."""
-        saved = [one.probability * problem.utility(one.fractions) for one in self.configurations]
-        found: Array = np.sum(saved, axis=0)
+        contents = np.array([one.fractions for one in self.configurations])
+        kept = np.minimum(contents, problem.held)
+        chances = np.array([one.probability for one in self.configurations])
+        found: Array = problem.benefit @ (chances @ kept) + problem.fresh @ (chances @ (contents - kept))
         return found
 
     def draw(self, number: float) -> Configuration:

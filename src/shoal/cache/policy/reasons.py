@@ -32,12 +32,11 @@ def explain(claims: Claims, allocation: Allocation, certificate: Certificate) ->
                        where=certificate.saved > 0)  # fmt: skip
     worth = prices @ problem.benefit / np.maximum(problem.size, TINY)
     candidates = np.flatnonzero(wanted & fits & (fractions < _ALMOST))
+    own, kept_alone = own_parts(claims), np.zeros((len(problem.tenants), len(problem.sets)))
     view = _View(
-        problem, certificate, fractions, problem.benefit.T * problem.weight, worth,
+        problem, certificate, (claims.items.value * own).sum(1), fractions, problem.benefit.T * problem.weight, worth,
         int(candidates[worth[candidates].argmax()]) if len(candidates) else None,
     )  # fmt: skip
-    kept_alone = np.zeros((len(problem.tenants), len(problem.sets)))
-    own = own_parts(claims)
     for item, of in enumerate(claims.items.of):
         kept_alone[:, of] += own[:, item] * claims.items.part[item]
     found = {
@@ -72,11 +71,12 @@ def _without_claim(problem: Problem, name: str, tenant: int) -> Reason:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What the reasons of all sets have in common. `weighted` is (M, N), `worth` (M,), `best` the set in which a
-    further byte is worth most."""
+    """What the reasons of all sets have in common. `own` (N,) is what each tenant would save with its part of the
+    bytes, `weighted` is (M, N), `worth` (M,), `best` the set in which a further byte is worth most."""
 
     problem: Problem
     certificate: Certificate
+    own: Array
     fractions: Array
     weighted: Array
     worth: Array
@@ -97,8 +97,8 @@ class _View:
         if claim > 0:
             facts |= {"own_part": claim, "kept_with_own_part": alone}
             text += f" {problem.tenants[tenant]} would keep {alone:.0%} with {claim:.0%} of the cache of its own"
-            if certificate.own[tenant] > 0:
-                times = float(certificate.saved[tenant] / certificate.own[tenant])
+            if self.own[tenant] > 0:
+                times = float(certificate.saved[tenant] / self.own[tenant])
                 facts["saved_over_own_part"] = times
                 text += f", and now saves {times:.3g} times as much as that would"
             text += "."

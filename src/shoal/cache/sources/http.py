@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 HEADERS = frozenset({"authorization", "cookie", "private-token"})
 """What a tenant may send along. Another header could make the server answer with other contents of the same tag."""
 
+_DIGITS = 18
+"""Of a size that an object may have."""
+
 _REDIRECTS = 5
 _CONNECT_S, _IDLE_S = 5.0, 10.0
 
@@ -122,7 +125,7 @@ class HttpSource:
 
     def _version(self, headers: Mapping[str, str], size: str | None) -> Version:
         tag = _tag(headers)
-        if not tag or size is None or not size.isdigit():
+        if not tag or size is None or not size.isdecimal() or len(size) > _DIGITS:
             raise Uncacheable("the source tells no version or no size of it", where=self._url)
         return Version(tag, int(size), exact=tag.startswith('"'))
 
