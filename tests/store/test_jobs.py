@@ -224,7 +224,7 @@ async def test_progress_has_no_version_and_no_change_touches_it(store, make):
     read = ReadPosition(2, {"metrics": 120, "file:a.jsonl": 7})
     await store.update_progress("j1", {"step": 5}, read)
     await store.update_progress("unknown", {"step": 5}, read)
-    assert store.job("j1") == replace(job, progress={"step": 5}, read_position=read)
+    assert store.job("j1") == job.evolve(progress={"step": 5}, read_position=read)
     change = make.change(job, S.ADMITTED)
     await store.apply(change)
     await store.apply(make.change(change.after, S.PLACED, progress={"step": 9}, read_position=None))

@@ -44,7 +44,7 @@ class Model:
         stored = self.jobs.get(change.before.id)
         if stored is None or stored.version != change.before.version:
             return False
-        self.jobs[stored.id] = replace(change.after, progress=stored.progress)
+        self.jobs[stored.id] = change.after.evolve(progress=stored.progress)
         self.events.append((stored.id, change.before.state, change.after.state))
         return True
 
@@ -58,8 +58,8 @@ def guess(make, model, job_id, staleness, choice):
     job = model.jobs.get(job_id) or make.job(job_id)
     steps = sorted(TRANSITIONS[job.state])
     if not steps:
-        return make.change(replace(job, version=job.version - staleness), message="noted")
-    return make.change(replace(job, version=job.version - staleness), steps[choice % len(steps)])
+        return make.change(job.evolve(version=job.version - staleness), message="noted")
+    return make.change(job.evolve(version=job.version - staleness), steps[choice % len(steps)])
 
 
 @pytest.fixture(params=[True, False], ids=["inline", "threaded"])

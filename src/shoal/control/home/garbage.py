@@ -101,7 +101,8 @@ class GarbageCollector(BackgroundLoop):
     # --- deciding ---
 
     async def _decide(self) -> Removal:
-        named = {(live.job.tenant, live.manifest.bundle) for live in self._jobs.cache if live.manifest.bundle}
+        waiting = (live for live in self._jobs.cache if '"bundle"' in live.job.manifest)  # most need not be read
+        named = {(live.job.tenant, live.manifest.bundle) for live in waiting if live.manifest.bundle}
         named |= set(self._used())
         live = {live.job.id: live.job.tenant for live in self._jobs.cache}
         finished = await asyncio.to_thread(self._store.finished_jobs, _MOST)
