@@ -1,7 +1,6 @@
 """Any sequence of writes leaves what a simple model says, whether they come alone or crowd into one group."""
 
 import asyncio
-from dataclasses import replace
 
 import psycopg
 import pytest
@@ -50,7 +49,7 @@ class Model:
 
     def progress(self, job_id, value):
         if job_id in self.jobs:
-            self.jobs[job_id] = replace(self.jobs[job_id], progress=value)
+            self.jobs[job_id] = self.jobs[job_id].evolve(progress=value)
 
 
 def guess(make, model, job_id, staleness, choice):

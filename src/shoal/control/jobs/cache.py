@@ -104,6 +104,7 @@ class JobCache:
         self._shared: dict[str, JobManifest] = {}
         self._capacity_changed = capacity_changed
         self._offer = offer
+        self._loading = False
         self._live: dict[str, Live] = {}
         self._active: dict[str, Live] = {}
         self._queued: dict[str, int] = {}
@@ -154,6 +155,7 @@ class JobCache:
         inventory: Inventory,
     ) -> None:  # fmt: skip
         """Fill an empty cache from the store, as after a restart."""
+        self._loading = True
         self.see_nodes(inventory)
         for tenant in tenants:
             self.index.set_tenant(tenant)
@@ -164,6 +166,7 @@ class JobCache:
         for live in known:
             if live.job.state is JobState.QUEUED:
                 self._enqueue(live)
+        self._loading = False
 
     def see_nodes(self, inventory: Inventory) -> None:
         """These are the nodes from now on."""
@@ -359,7 +362,7 @@ class JobCache:
 
     def _offer_to_admission(self, live: Live, asked: Asked) -> None:
         waiting = pending_of(live.job, asked, self._affinity(live))
-        if self.index.add_pending(waiting) or self._counts_waiting():
+        if self.index.add_pending(waiting) or (not self._loading and self._counts_waiting()):
             self._capacity_changed()
 
     def _occupy(self, live: Live) -> None:
