@@ -199,8 +199,9 @@ async def test_cancel_suspend_and_resume_and_what_they_refuse(house: House) -> N
 
 async def test_many_jobs_are_cancelled_by_one_request_and_each_refusal_is_told(house: House) -> None:
     async with house.client("red") as client, house.client("blue") as other:
-        ids = [(await client.post("/v1/jobs", json={**MANIFEST, "name": f"n{n}"})).json()["id"] for n in range(5)]
-        theirs = (await other.post("/v1/jobs", json=MANIFEST)).json()["id"]
+        waits = {**MANIFEST, "resources": {"accelerators": {"type": "any", "count": 64}}}  # more than there are
+        ids = [(await client.post("/v1/jobs", json={**waits, "name": f"n{n}"})).json()["id"] for n in range(5)]
+        theirs = (await other.post("/v1/jobs", json=waits)).json()["id"]
         await client.post(f"/v1/jobs/{ids[1]}/cancel")  # is so already
         asked = [*ids, ids[0], theirs, "j-none", "n2"]
         before = house.plane.store.last_seq()

@@ -212,15 +212,11 @@ async def cancel_many(context: Ctx, who: Who, body: models.JobsToCancel, cause: 
         return transitions.cancel(job, attempt, plane.clock.now(), who.actor, told)
 
     await arrays.change_all(plane.repository, [one for one in meant if one not in refused], step)
-    jobs = []
-    for job_id in meant:
-        if job_id in refused:
-            continue
-        found = plane.job(job_id)
-        if found.state.terminal and found.state is not JobState.CANCELLED:
-            refused[job_id] = transitions.JobOver(found)
-        else:
-            jobs.append(found)
+    now = await context.read(plane.store.jobs_by_id, [one for one in meant if one not in refused])
+    for job in now.values():
+        if job.state.terminal and job.state is not JobState.CANCELLED:
+            refused[job.id] = transitions.JobOver(job)
+    jobs = [_fresh(context, now[one]) for one in meant if one not in refused]
     discretion = Discretion(context, who)
     return answer(
         {
