@@ -17,7 +17,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -63,7 +62,7 @@ def admission(job: JobRecord) -> Change:
         NewEvent(at, "job.state", "decider", "fits", "bench", job.id, 1, old, new) for old, new in pairwise(steps)
     )
     attempt = AttemptRecord(job.id, 1, 1, (RankPlacement(0, "node-1", ("gpu-0",)),), at)
-    after = replace(job, state=JobState.PLACED, version=2, attempt=1, updated_at=at)
+    after = job.evolve(state=JobState.PLACED, version=2, attempt=1, updated_at=at)
     return Change(job, after, events, attempt)
 
 
@@ -71,7 +70,7 @@ def start(job: JobRecord) -> Change:
     """One step, one event: what most changes are."""
     at = time.time()
     event = NewEvent(at, "job.state", "attempt-runner", "", "bench", job.id, 1, job.state, JobState.STARTING)
-    return Change(job, replace(job, state=JobState.STARTING, version=job.version + 1, updated_at=at), (event,))
+    return Change(job, job.evolve(state=JobState.STARTING, version=job.version + 1, updated_at=at), (event,))
 
 
 async def in_waves(writes: Sequence[Callable[[], Awaitable[object]]], together: int) -> float:

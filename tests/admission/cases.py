@@ -154,8 +154,8 @@ def granted(snapshot: Snapshot, told: Explanation) -> Snapshot:
             index.set_tenant(replace(tenant, quota=raised(tenant.quota, change["quota"])))
         if "priority" in change:
             cls = PriorityClass(change["priority_class"])
-            waiting = replace(waiting, priority=change["priority"], priority_class=cls)
-        waiting = replace(waiting, not_before=change.get("not_before", waiting.not_before))
+            waiting = waiting._replace(priority=change["priority"], priority_class=cls)
+        waiting = waiting._replace(not_before=change.get("not_before", waiting.not_before))
     index.add_pending(waiting)
     return index.snapshot(snapshot.now)
 
@@ -245,7 +245,7 @@ def clusters(
 
 
 def _named(waiting: Pending, job_id: str) -> Pending:
-    return Pending(job_id, *(getattr(waiting, name) for name in list(Pending.__slots__)[1:]))
+    return waiting._replace(job_id=job_id)
 
 
 # --- the oracle: no code shared with the policy

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 
@@ -92,7 +91,7 @@ def test_of_a_quota_the_decision_takes_its_part_first() -> None:
 def test_shares_of_devices_are_given_while_there_are_places() -> None:
     devices = (Device("g", "a100", 0, 80 * GIB, best_effort_seats=1),)
     asks = Resources({"a100": 1}, share=Share.BEST_EFFORT, device_memory_bytes=GIB)
-    jobs = [replace(job(name, resources=asks), priority_class=PriorityClass.BEST_EFFORT) for name in "jk"]
+    jobs = [job(name, resources=asks)._replace(priority_class=PriorityClass.BEST_EFFORT) for name in "jk"]
     index = index_of([Node("n", devices, 64_000, 1 << 39)], jobs)
     assert added(index, start("g"), start("g", of="k")) == (["j"], ["g of node n is not free"])
 

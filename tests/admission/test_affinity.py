@@ -84,7 +84,7 @@ def test_the_first_job_starts_if_it_fits_where_it_may_be(index: ClusterIndex) ->
         for other in snapshot.pending.by_id:
             alone.remove_pending(other)
         alone.set_tenant(Tenant(waiting.tenant))
-        alone.add_pending(replace(waiting, not_before=0.0))
+        alone.add_pending(waiting._replace(not_before=0.0))
         free = {
             name: left for name, left in free_of(snapshot).items() if allowed(waiting, snapshot.nodes[name].node)
         }  # fmt: skip

@@ -180,7 +180,7 @@ def test_a_quota_that_services_hold_is_said_to_be_held() -> None:
 def test_a_forecast_gives_no_end_to_a_service_that_starts_within_it() -> None:
     """What is behind it in the queue would otherwise be told the mean run time of its tenant."""
     held = running("e", {"n0": devices(0)}, end=NOW + 10)
-    replica = replace(job("r", at=1.0), endless="service mlp")
+    replica = job("r", at=1.0)._replace(endless="service mlp")
     index = index_of([node("n0", {"a100": 1})], [replica, job("j", at=2.0)], [held])
     snapshot = with_mean(index).snapshot(NOW)
     assert explain(snapshot, "r").estimated_start == NOW + 10

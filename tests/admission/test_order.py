@@ -107,7 +107,7 @@ def test_capacity_is_reserved_for_those_that_ask_and_kept_from_what_would_delay_
     assert found.waits["gang"].facts["after"] == ["r"]
     assert found.wake_at == NOW + 100
     assert sizes(ask([gang, small], Listed([turn(gang), turn(small)]), held)) == {"small": 1}, "it did not ask"
-    short = replace(small, expected_s=100.0)
+    short = small._replace(expected_s=100.0)
     assert sizes(ask([gang, short], Listed([turn(gang, reserves=True), turn(short)]), held)) == {"small": 1}
     both = Listed([turn(gang, reserves=True), turn(short, reserves=True)])
     assert sizes(ask([gang, short], both, held)) == {}, "of two that reserve the first comes first"
@@ -120,7 +120,7 @@ def test_what_admission_reserved_is_not_theirs() -> None:
     off = Policy(preemption=False)
     order = Listed([turn(small), turn(small, reserves=True)])
     assert sizes(ask([gang, small], order, held, policy=off)) == {}
-    short = replace(small, expected_s=100.0)
+    short = small._replace(expected_s=100.0)
     assert sizes(ask([gang, short], Listed([turn(short)]), held, policy=off)) == {"small": 1}
 
 

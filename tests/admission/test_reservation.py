@@ -53,7 +53,7 @@ def test_nothing_is_kept_idle_for_a_job_behind_what_never_ends() -> None:
 
 def test_what_never_ends_overtakes_no_job_that_waits_for_an_end() -> None:
     """However short its tenant's jobs are, and however young the job that it would delay."""
-    replica = replace(job("replica", "b", 1, at=NOW), endless="service mlp")
+    replica = job("replica", "b", 1, at=NOW)._replace(endless="service mlp")
     index = index_of(nodes(1), [job("gang", "a", 8, at=NOW - 1), replica], HELD)
     index.set_tenant(Tenant("b"), mean_runtime_s=0.0)
     assert started(decide(index.snapshot(NOW))) == []

@@ -14,6 +14,7 @@ from shoal.contract.dependencies import When, met
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import Ends, FinishedJob, JobFilter, JobRecord
 from shoal.control.home.retention import DAY_S, Retention, plan
+from shoal.control.jobs.asked import asked_in
 from shoal.control.jobs.held import HeldJobs
 from shoal.control.plane import ControlPlane
 from shoal.core import Conflict, Invalid, NotFound, Overloaded, PriorityClass, Quota, Resources
@@ -83,7 +84,7 @@ def test_jobs_are_released_exactly_when_all_that_they_wait_for_has_come(data: st
         if may_come and (not may_end or data.draw(st.booleans())):
             name = may_come[0]
             seen.add(name)
-            asked = manifest(name, after=[{"job": ref, "when": when} for ref, when in after.get(name, ())])
+            asked = asked_in(manifest(name, after=[{"job": ref, "when": when} for ref, when in after.get(name, ())]))
             if held.admits(job(name), asked):
                 released.add(name)
         else:
@@ -111,7 +112,7 @@ def _expected(end: JobState | None, when: When) -> bool | None:
 @given(data=st.data())
 def test_no_more_tasks_of_an_array_are_admitted_than_its_limit_and_never_fewer(data: st.DataObject) -> None:
     tasks, limit = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 5))
-    asked = manifest("sweep", array=f"0-{tasks - 1}%{limit}")
+    asked = asked_in(manifest("sweep", array=f"0-{tasks - 1}%{limit}"))
     held = HeldJobs(lambda _: None)
     waiting = set(range(tasks))
     admitted = {n for n in range(tasks) if held.admits(job(f"a-{n}", "a"), asked)}
@@ -145,7 +146,7 @@ def test_no_more_tasks_of_an_array_are_admitted_than_its_limit_and_never_fewer(d
         waiting -= following
 
 
-WAITS = manifest("waits", after=["j-1"])
+WAITS = asked_in(manifest("waits", after=["j-1"]))
 
 
 def test_only_the_first_attempt_waits_for_others() -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
+
+import pytest
 
 from shoal.admission import ClusterIndex
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import JobRecord
+from shoal.control.jobs.asked import asked_by, asked_in
 from shoal.control.jobs.cache import JobCache
 from shoal.core import PriorityClass, Tenant
 from shoal.engine import Inventory
@@ -40,15 +44,30 @@ def test_of_many_jobs_that_wait_only_some_have_their_manifests_read() -> None:
     assert kept() - before <= 2000
     assert cache["j-2299"].manifest.labels == {"number": "2299"}  # read again
 
-    del cache
-    after = JobCache(ClusterIndex())
-    after.load(records, {}, [Tenant("ada")], Inventory(()))
-    assert len(after.index.snapshot(0.0).pending) == 2300
-    assert kept() - before <= 2000
-    assert after["j-0"].manifest.name == "n0"
+
+def test_a_restart_reads_no_manifest_twice_that_asks_the_same() -> None:
+    records = [waiting(number) for number in range(2300)]
+    before = kept()
+    cache = JobCache(ClusterIndex())
+    cache.load(records, {}, [Tenant("ada")], Inventory(()))
+    assert len(cache.index.snapshot(0.0).pending) == 2300
+    assert kept() == before
+    assert cache["j-0"].manifest.name == "n0"
 
 
-def test_of_few_jobs_each_manifest_is_read_once() -> None:
-    cache, record = JobCache(ClusterIndex()), waiting(1)
-    cache.load([record, record.evolve(id="j-2")], {}, [Tenant("ada")], Inventory(()))
-    assert cache["j-1"].manifest is cache["j-2"].manifest is cache["j-1"].manifest
+MANY = [
+    {}, {"placement": "spread"}, {"nodes": {"require": {"zone": "a"}}}, {"ranks": 4, "ranks_per_node": 2},
+    {"max_runtime": "1h"}, {"restart": {"on": "always"}}, {"after": ["j-7"]}, {"array": "0-9%3"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("asks", MANY, ids=str)
+def test_what_deciding_reads_is_each_manifests_own(asks: dict[str, Any]) -> None:
+    """Among others that differ in who and what they run, and that quote what is looked for."""
+    for trap in ("x", ',"resources":{"accelerators":{}', "\\"):
+        asked = manifest(
+            name="n", labels={"resources": trap}, env={"resources": trap}, command=["a", trap], description=trap, **asks
+        )
+        record = waiting(1).evolve(manifest=asked.canonical_json())
+        assert asked_by(record) == asked_in(asked)
+        assert asked_by(record, asked) is asked_by(record)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +29,7 @@ def job(**fields: object) -> JobRecord:
         id="j-1", tenant="ada", name="train", state=JobState.QUEUED, version=1, manifest="{}", resources=Resources(),
         ranks=1, priority_class=PriorityClass.BEST_EFFORT, priority=0, submitted_at=0.0, updated_at=0.0,
     )  # fmt: skip
-    return replace(base, **fields)
+    return base.evolve(**fields)
 
 
 class Restart:
@@ -126,7 +124,7 @@ def test_an_attempt_is_retried_exactly_as_often_as_allowed(limit: int, code: Err
             break
         tries += 1
         assert current.not_before == 10.0 + tries
-        current = replace(current, state=JobState.RUNNING)
+        current = current.evolve(state=JobState.RUNNING)
     assert tries == limit
     assert current.error_code is code
 

@@ -51,8 +51,8 @@ def test_a_placed_job_is_claimed_in_the_same_step() -> None:
     ]  # fmt: skip
     reason = {"code": "placed", "text": WHY.text, "facts": {"tenant": "ada"}}
     assert change.before is waiting
-    assert change.after == replace(
-        waiting, state=JobState.STARTING, version=6, updated_at=NOW, attempt=2, reason=reason, waited_s=34.0, size=2,
+    assert change.after == waiting.evolve(
+        state=JobState.STARTING, version=6, updated_at=NOW, attempt=2, reason=reason, waited_s=34.0, size=2,
         wait_cause={"code": "quota"},
     )  # fmt: skip
     assert change.attempt == AttemptRecord("j-1", 2, 9, HERE, NOW)
@@ -92,7 +92,7 @@ def test_an_attempt_goes_forward_only() -> None:
     change = transitions.advance(starting, attempt(running_at=None), JobState.DOWNLOADING, NOW, "fetches")
     assert told(change) == [("job.state", "attempt-runner", "fetches", JobState.STARTING, JobState.DOWNLOADING, {})]
     assert change is not None
-    assert change.after == replace(starting, state=JobState.DOWNLOADING, version=8, updated_at=NOW)
+    assert change.after == starting.evolve(state=JobState.DOWNLOADING, version=8, updated_at=NOW)
     assert change.attempt == attempt(running_at=None)
     for state in (JobState.RUNNING, JobState.DOWNLOADING):
         assert transitions.advance(running(), attempt(), state, NOW, "again") is None
@@ -107,7 +107,7 @@ def test_a_job_runs_since_its_first_attempt_and_an_attempt_since_its_last_rank()
     assert (change.after.started_at, change.attempt.running_at, change.attempt.ranks) == (NOW, NOW, ())
     ranks = (RankStatus(0, Phase.RUNNING, "", 7, 6.0), RankStatus(1, Phase.RUNNING, "", 8, 8.0))
     status = GangStatus("j-1.2.run", Phase.RUNNING, ranks)
-    change = transitions.advance(replace(starting, started_at=1.0), attempt(), JobState.RUNNING, NOW, "up", status)
+    change = transitions.advance(starting.evolve(started_at=1.0), attempt(), JobState.RUNNING, NOW, "up", status)
     assert change is not None
     assert change.attempt is not None
     assert (change.after.started_at, change.attempt.running_at) == (1.0, 8.0)
@@ -275,7 +275,7 @@ def test_a_failed_attempt_waits_for_its_next_one() -> None:
     assert change.attempt == attempt(
         ended_at=16.0, outcome=Outcome.FAILED, error_code=ErrorCode.EXIT, message=cause, ranks=({"rank": 0},)
     )
-    last = transitions.conclude(replace(once, retries={"user": 2}), attempt(), broken, Restart(2), now=NOW).after
+    last = transitions.conclude(once.evolve(retries={"user": 2}), attempt(), broken, Restart(2), now=NOW).after
     assert (last.state, last.error_code, last.not_before, last.queued_at) == (JobState.FAILED, ErrorCode.EXIT, 0.0, 2.0)
     assert (last.message, last.ended_at, last.reason) == ("died", 16.0, {"code": "x"})
 

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -186,7 +186,7 @@ class Make:
         )
         if states[-1].terminal:
             fields.setdefault("ended_at", 200.0)
-        after = replace(before, state=states[-1], version=before.version + 1, **fields)
+        after = before.evolve(state=states[-1], version=before.version + 1, **fields)
         return Change(before, after, events, attempt)
 
     def attempt(self, job_id: str, number: int = 1, **fields: Any) -> AttemptRecord:

@@ -50,7 +50,7 @@ async def test_a_change_moves_row_attempt_and_events_together(store, make):
     job = await store.submit(make.job("j1"), [make.event()])
     attempt = make.attempt("j1")
     placed = make.change(job, S.ADMITTED, S.PLACED, attempt=attempt)
-    placed = replace(placed, after=replace(placed.after, attempt=1, reason={"code": "fits"}))
+    placed = replace(placed, after=placed.after.evolve(attempt=1, reason={"code": "fits"}))
     assert await store.apply(placed) is True
     assert store.job("j1") == placed.after
     assert store.attempts("j1") == [attempt]
@@ -126,9 +126,9 @@ async def test_illegal_changes_are_refused_before_anything_is_written(store, mak
         "the events lead to QUEUED, the row to ADMITTED": replace(legal, events=()),
         "but the job is in ADMITTED then": replace(legal, events=legal.events * 2),
         "which is no state": replace(legal, events=(legal.events[0]._replace(new_state="LOST"),)),
-        "version 1 does not follow 1": replace(legal, after=replace(legal.after, version=1)),
-        "keeps its tenant for life": replace(legal, after=replace(legal.after, tenant="blue")),
-        "over, and not before": replace(legal, after=replace(legal.after, ended_at=5.0)),
+        "version 1 does not follow 1": replace(legal, after=legal.after.evolve(version=1)),
+        "keeps its tenant for life": replace(legal, after=legal.after.evolve(tenant="blue")),
+        "over, and not before": replace(legal, after=legal.after.evolve(ended_at=5.0)),
         "when it is over": make.change(job, S.CANCELLED, ended_at=None),
         "the attempt is of job j2": replace(legal, attempt=make.attempt("j2")),
     }
@@ -224,7 +224,7 @@ async def test_progress_has_no_version_and_no_change_touches_it(store, make):
     read = ReadPosition(2, {"metrics": 120, "file:a.jsonl": 7})
     await store.update_progress("j1", {"step": 5}, read)
     await store.update_progress("unknown", {"step": 5}, read)
-    assert store.job("j1") == replace(job, progress={"step": 5}, read_position=read)
+    assert store.job("j1") == job.evolve(progress={"step": 5}, read_position=read)
     change = make.change(job, S.ADMITTED)
     await store.apply(change)
     await store.apply(make.change(change.after, S.PLACED, progress={"step": 9}, read_position=None))

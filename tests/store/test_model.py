@@ -1,7 +1,6 @@
 """Any sequence of writes leaves what a simple model says, whether they come alone or crowd into one group."""
 
 import asyncio
-from dataclasses import replace
 
 import psycopg
 import pytest
@@ -44,13 +43,13 @@ class Model:
         stored = self.jobs.get(change.before.id)
         if stored is None or stored.version != change.before.version:
             return False
-        self.jobs[stored.id] = replace(change.after, progress=stored.progress)
+        self.jobs[stored.id] = change.after.evolve(progress=stored.progress)
         self.events.append((stored.id, change.before.state, change.after.state))
         return True
 
     def progress(self, job_id, value):
         if job_id in self.jobs:
-            self.jobs[job_id] = replace(self.jobs[job_id], progress=value)
+            self.jobs[job_id] = self.jobs[job_id].evolve(progress=value)
 
 
 def guess(make, model, job_id, staleness, choice):
@@ -58,8 +57,8 @@ def guess(make, model, job_id, staleness, choice):
     job = model.jobs.get(job_id) or make.job(job_id)
     steps = sorted(TRANSITIONS[job.state])
     if not steps:
-        return make.change(replace(job, version=job.version - staleness), message="noted")
-    return make.change(replace(job, version=job.version - staleness), steps[choice % len(steps)])
+        return make.change(job.evolve(version=job.version - staleness), message="noted")
+    return make.change(job.evolve(version=job.version - staleness), steps[choice % len(steps)])
 
 
 @pytest.fixture(params=[True, False], ids=["inline", "threaded"])

@@ -155,7 +155,7 @@ def _causes(snapshot: Snapshot, job: Pending, needs: tuple[Need, ...], ahead: in
             reservation = reserve(spare, Capacity(spare), job.job_id, need, job.ranks, 0, ())
             reopen = reservation is not None
     end = reservation.after if reservation is not None else ()
-    asked = replace(job, not_before=0.0)
+    asked = job._replace(not_before=0.0)
     change = _Change(quota, end, asked, reopen)
     verdict, better = "none", job
     if fits or reservation is not None:
@@ -189,12 +189,12 @@ def _order(snapshot: Snapshot, change: _Change, ahead: int) -> tuple[str, Pendin
         return "none", change.job
     own = snapshot.pending.by_tenant[change.job.tenant]
     top = max(group.key.priority for group in own) + 1
-    first = replace(change.job, priority=top)
+    first = change.job._replace(priority=top)
     if replace(change, job=first).starts(snapshot):
         return "priority", first
     if not ahead:  # no job of its own tenant or of a higher class is ahead: only other tenants' turns are left
         return "share", change.job
-    surest = replace(first, priority_class=PriorityClass.GUARANTEED)
+    surest = first._replace(priority_class=PriorityClass.GUARANTEED)
     if surest != first and replace(change, job=surest).starts(snapshot):
         return "priority", surest
     return "share", change.job

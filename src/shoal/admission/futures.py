@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import count, groupby, pairwise
 from math import exp, inf, log
@@ -194,8 +193,8 @@ class _Future:
             for arrival in self._chance.choice(self._sources.batches[tenant])[1]:
                 job, number = arrival.job, next(self._numbers)
                 matters |= index.add_pending(
-                    replace(
-                        job, job_id=f"{job.job_id}+{number}", queued_at=now - max(0.0, arrival.at - job.queued_at),
+                    job._replace(
+                        job_id=f"{job.job_id}+{number}", queued_at=now - max(0.0, arrival.at - job.queued_at),
                         not_before=now + job.not_before - arrival.at if job.not_before > arrival.at else 0.0,
                     )
                 )  # fmt: skip

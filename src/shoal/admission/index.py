@@ -177,7 +177,6 @@ class ClusterIndex:
 
         False where this changes no decision of admission: an equal job waits before it, and the decision that is to be
         made of that one, or was, holds for it as well. One that others were preempted for has a place to come."""
-        self._check_thread()
         self.remove_pending(job.job_id)
         self._account(job.tenant)
         self._pending[job.job_id] = job
@@ -188,9 +187,7 @@ class ClusterIndex:
             self._delayed.add(job.job_id)
             heappush(self._due, (job.not_before, job.job_id))
             return True
-        key = (job.queued_at, job.job_id)
-        ahead = queue.ready.before(key)
-        queue.ready.add(key, job)
+        ahead = queue.ready.add((job.queued_at, job.job_id), job)
         return ahead is None or any(claim.job_id == ahead.job_id for claim in self._claims)
 
     def remove_pending(self, job_id: str) -> Pending | None:

@@ -158,24 +158,31 @@ class Runs(Generic[T]):
         self._len = 0
         self._frozen: FrozenRuns[T] | None = None
 
-    def add(self, key: Key, value: T) -> None:
-        """Insert; the key must not be there yet."""
+    def add(self, key: Key, value: T) -> T | None:
+        """Insert; the key must not be there yet. Returns the last entry that sorts before it."""
         self._frozen = None
         self._len += 1
         if not self._chunks:
             self._chunks.append(((key, value),))
-            return
+            return None
+        last = self._chunks[-1]
+        if last[-1][0] < key:  # most come in order: no search
+            if len(last) < _CHUNK:
+                self._chunks[-1] = (*last, (key, value))
+            else:  # a new chunk rather than halves of a full one
+                self._chunks.append(((key, value),))
+            return last[-1][1]
         at = max(0, bisect_right(self._chunks, key, key=_first_key) - 1)
         chunk = self._chunks[at]
         where = bisect_right(chunk, key, key=_key)
+        ahead = chunk[where - 1][1] if where else None
         chunk = (*chunk[:where], (key, value), *chunk[where:])
         if len(chunk) <= _CHUNK:
             self._chunks[at] = chunk
-        elif where == len(chunk) - 1:  # appended at the end: start a new chunk rather than halve a full one
-            self._chunks[at : at + 1] = [chunk[:-1], chunk[-1:]]
         else:
             half = len(chunk) // 2
             self._chunks[at : at + 1] = [chunk[:half], chunk[half:]]
+        return ahead
 
     def remove(self, key: Key) -> None:
         """Raises KeyError when the key is not there."""
@@ -193,14 +200,6 @@ class Runs(Generic[T]):
 
     def first(self) -> tuple[Key, T] | None:
         return self._chunks[0][0] if self._chunks else None
-
-    def before(self, key: Key) -> T | None:
-        """The last entry that sorts before `key`."""
-        at = bisect_left(self._chunks, key, key=_first_key) - 1
-        if at < 0:
-            return None
-        chunk = self._chunks[at]
-        return chunk[bisect_left(chunk, key, key=_key) - 1][1]
 
     def __len__(self) -> int:
         return self._len

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import frexp
+from typing import NamedTuple
 
 from shoal.admission.past import Past
 from shoal.admission.persistent import FrozenMap, FrozenRuns
@@ -102,8 +103,7 @@ def resolve(resources: Resources, any_type: str | None) -> Need:
     return Need(pool, counts[pool], others, resources.cpu_milli, resources.memory_bytes, *beside)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupKey:
+class GroupKey(NamedTuple):
     """Jobs alike in this are interchangeable to admission: when one cannot start, neither can those behind it.
 
     `runtime_class` is the power of two of the expected run time (0: unknown), so that short jobs may backfill past

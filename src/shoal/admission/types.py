@@ -18,8 +18,7 @@ class Spread(StrEnum):
     SPREAD = "spread"
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(NamedTuple):
     """A job that waits. `resources` is per rank. `ranks` is what it needs to start; a job that may have more has the
     most in `max_ranks`; `per_node`, where not 0, is how many of them each of its nodes gets. `expected_s` is its
     expected runtime, None when nothing is known. `not_before` (Unix seconds) delays it after a failure. `endless` is

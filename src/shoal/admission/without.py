@@ -45,7 +45,7 @@ def kept_off(snapshot: Snapshot, nodes: Mapping[str, frozenset[str]]) -> Snapsho
     for job_id, names in nodes.items():
         job = index.pending(job_id)
         if job is not None and names:
-            index.add_pending(replace(job, affinity=job.affinity.plus(Affinity(off=names))))
+            index.add_pending(job._replace(affinity=job.affinity.plus(Affinity(off=names))))
             found = True
     return index.snapshot(snapshot.now) if found else snapshot
 

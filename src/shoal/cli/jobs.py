@@ -247,8 +247,15 @@ def _change(context: CliContext, verb: str, refs: list[str], tenant: str | None,
         if many and not yes:
             _confirm(context, verb, many)
         act = {"cancel": client.cancel, "suspend": client.suspend, "resume": client.resume}[verb]
+        together = many if verb == "cancel" else []
         try:
-            for ref in meant:
+            for start in range(0, len(together), _PAGE):
+                answer = client.cancel_jobs(together[start : start + _PAGE], cause=cause)
+                changed += answer.jobs
+                refused += [Conflict(one.what, where=one.where, hint=one.hint) for one in answer.refused]
+                if not context.json:
+                    _tell(verb, answer.jobs)
+            for ref in [ref for ref in meant if ref not in set(together)]:
                 try:
                     job = act(ref, tenant=tenant, cause=cause)
                 except (NotFound, Conflict) as error:
@@ -262,8 +269,7 @@ def _change(context: CliContext, verb: str, refs: list[str], tenant: str | None,
                     continue
                 changed.append(job)
                 if not context.json:
-                    wish = "" if job.state.terminal or verb == "resume" else f", {verb} asked for"
-                    print(f"{job.id}  {job.name}: {job.state}{wish}", flush=True)
+                    _tell(verb, [job])
         finally:
             if context.json and changed:
                 context.show(changed[0] if len(meant) == 1 else changed, lambda: None)
@@ -271,6 +277,12 @@ def _change(context: CliContext, verb: str, refs: list[str], tenant: str | None,
         print(f"error: {other}", file=sys.stderr)
     if refused:
         raise refused[0]
+
+
+def _tell(verb: str, jobs: Iterable[JobView]) -> None:
+    for job in jobs:
+        wish = "" if job.state.terminal or verb == "resume" else f", {verb} asked for"
+        print(f"{job.id}  {job.name}: {job.state}{wish}", flush=True)
 
 
 def _confirm(context: CliContext, verb: str, jobs: list[str]) -> None:

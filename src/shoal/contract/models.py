@@ -124,6 +124,14 @@ class ArrayChange(View):
     changed: list[str]
 
 
+class JobsToCancel(Given):
+    """`jobs` are ids, not names."""
+
+    jobs: list[Annotated[str, Field(min_length=1, max_length=128, pattern=NO_NUL)]] = Field(
+        min_length=1, max_length=1000
+    )
+
+
 class PlacementView(View):
     rank: int
     node: str
@@ -480,6 +488,14 @@ class ErrorBody(View):
     where: str | None = None
     hint: str | None = None
     problems: list[ProblemView] = Field(default_factory=list)
+
+
+class JobsChange(View):
+    """What was asked of many jobs: `jobs` are those that are so or will be, as they are now; `refused` says of each of
+    the others why not (`where` is its id)."""
+
+    jobs: list[JobView]
+    refused: list[ErrorBody]
 
 
 class ErrorView(View):

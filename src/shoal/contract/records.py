@@ -7,7 +7,7 @@ one transaction and guarded by the row's version. Times are Unix seconds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from shoal.contract.lifecycle import Desired, ErrorCode, JobOrder, JobState, Outcome, Stop
@@ -35,8 +35,10 @@ class ReadPosition:
     offsets: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class JobRecord(_Evolving):
+_NONE_YET: Mapping[str, Any] = {}
+
+
+class JobRecord(NamedTuple):
     """One row of the job table: the projection of the job's events.
 
     `manifest` is the validated manifest as canonical JSON text (secrets by reference only). `resources` is per rank,
@@ -70,14 +72,14 @@ class JobRecord(_Evolving):
     not_before: float = 0.0
     deadline_at: float | None = None
     expected_s: float | None = None
-    retries: Mapping[str, int] = field(default_factory=dict)
+    retries: Mapping[str, int] = _NONE_YET
     waited_s: float = 0.0
     ran_s: float = 0.0
     error_code: ErrorCode | None = None
     message: str = ""
     reason: Mapping[str, Any] | None = None
     wait_cause: Mapping[str, Any] | None = None
-    progress: Mapping[str, Any] = field(default_factory=dict)
+    progress: Mapping[str, Any] = _NONE_YET
     idempotency_key: str | None = None
     fingerprint: str = ""
     owner_id: str | None = None
@@ -86,10 +88,20 @@ class JobRecord(_Evolving):
     read_position: ReadPosition | None = None
     array_id: str | None = None
 
+    def evolve(self, **changes: Any) -> JobRecord:
+        """As `_replace`, in a third of the time: rows change in a few columns thousands of times a second."""
+        values = list(self)
+        for name, value in changes.items():
+            values[_PLACES[name]] = value
+        return tuple.__new__(JobRecord, values)
+
     @property
     def array_index(self) -> int | None:
         """Which task of its array it is."""
         return None if self.array_id is None else int(self.id.rpartition("-")[2])
+
+
+_PLACES = {name: place for place, name in enumerate(JobRecord._fields)}
 
 
 @dataclass(frozen=True, slots=True)

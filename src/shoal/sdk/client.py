@@ -44,6 +44,7 @@ class _Methods(Performer):
     change_array = single(operations.change_array)
     explain_array = single(operations.explain_array)
     cancel = single(operations.cancel)
+    cancel_jobs = single(operations.cancel_jobs)
     suspend = single(operations.suspend)
     resume = single(operations.resume)
     explain = single(operations.explain)

@@ -21,6 +21,7 @@ from shoal.contract.models import (
     GarbageView,
     JobDetail,
     JobList,
+    JobsChange,
     JobView,
     MetricList,
     MetricView,
@@ -81,7 +82,7 @@ class Download:
 __all__ = [
     "ArrayChange", "ArrayView", "AttemptView", "BlockerView", "BundleView", "CheckView", "DeviceView",
     "Download", "ErrorView", "EventList", "EventView", "ExplanationView", "FileList", "FilePiece",
-    "FileView", "GarbageView", "JobDetail", "JobList", "JobView", "LogPiece", "MetricList", "MetricView",
+    "FileView", "GarbageView", "JobDetail", "JobList", "JobView", "JobsChange", "LogPiece", "MetricList", "MetricView",
     "NewTokenView", "NodeList", "NodeView", "QuotaView", "ReasonView", "ResourcesView", "SecretList",
     "SecretView", "StatusView", "SubmittedView", "TenantList", "TenantView", "TokenList", "TokenView",
 ]  # fmt: skip

@@ -77,6 +77,13 @@ def cancel(ref: str, *, tenant: str | None = None, cause: str = "") -> Call[mode
     return Call("POST", _job(ref, "/cancel"), reads(models.JobView), {"tenant": tenant, "cause": cause or None})
 
 
+def cancel_jobs(ids: Iterable[str], *, cause: str = "") -> Call[models.JobsChange]:
+    """End jobs by their ids, at most a thousand at a time, far faster than one after the other."""
+    body, headers = json_body({"jobs": list(ids)})
+    given = {"cause": cause or None}
+    return Call("POST", "/v1/jobs/cancel", reads(models.JobsChange), given, body, headers, wait_s=120.0)
+
+
 def suspend(ref: str, *, tenant: str | None = None, cause: str = "") -> Call[models.JobView]:
     """Pause a job; it checkpoints if it can, and `resume` puts it back into the queue."""
     return Call("POST", _job(ref, "/suspend"), reads(models.JobView), {"tenant": tenant, "cause": cause or None})

@@ -113,6 +113,13 @@ class Database:
         except DBAPIError as error:
             raise self.failure(error) from error
 
+    def release_memory(self) -> None:
+        """Give up the pages that SQLite keeps for the next statements: tens of megabytes after a busy time. Waits for
+        what is being written."""
+        with self.lock:
+            if self.is_sqlite and not self.in_memory and self._writer is not None:
+                self._writer.connection.cursor().execute("PRAGMA shrink_memory").close()
+
     def close(self) -> None:
         with self.lock:
             if self._writer is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import orjson
@@ -12,6 +13,7 @@ from sqlalchemy import (
     Connection,
     Select,
     and_,
+    bindparam,
     func,
     or_,
     select,
@@ -47,6 +49,7 @@ _HIGHEST = chr(0x10FFFF)
 
 _job = schema.job.c
 _array = schema.job_array
+_BY_ID = select(schema.job).where(_job.id == bindparam("id"))
 _NEWEST_FIRST = (_job.submitted_at.desc(), _job.id.desc())
 
 
@@ -76,8 +79,12 @@ class Reads:
     # --- jobs ---
 
     def job(self, job_id: str) -> JobRecord | None:
-        found = self._all(select(schema.job).where(_job.id == job_id))
+        found = self._all(_BY_ID, {"id": job_id})
         return rows.job_of(found[0]) if found else None
+
+    def jobs_by_id(self, job_ids: Collection[str]) -> dict[str, JobRecord]:
+        """Those of them that there are."""
+        return {row[0]: rows.job_of(row) for row in self._chunked(select(schema.job), _job.id, job_ids)}
 
     def jobs(self, job_filter: JobFilter) -> list[JobRecord]:
         """In the order asked for. A `before_id` that is no job's lists nothing."""
@@ -104,7 +111,9 @@ class Reads:
     def unfinished_jobs(self) -> list[JobRecord]:
         """All that are not in a final state, suspended ones included, in the order of their submission."""
         query = select(schema.job).where(schema.UNFINISHED).order_by(_job.submitted_at, _job.id)
-        return [rows.job_of(row) for row in self._all(query)]
+        with self._database.reading() as connection, closing(connection.execute(query)) as found:
+            # The driver's own rows: there may be a hundred thousand.
+            return list(map(rows.job_of, found.cursor.fetchall()))
 
     def find_jobs(self, prefix_or_name: str, tenant: str | None) -> list[JobRecord]:
         """The job with this id alone; else all with this name or an id that begins so, newest first."""
@@ -311,9 +320,9 @@ class Reads:
 
     # ---
 
-    def _all(self, query: Select[Any] | CompoundSelect[Any]) -> list[Any]:
+    def _all(self, query: Select[Any] | CompoundSelect[Any], values: Mapping[str, Any] | None = None) -> list[Any]:
         with self._database.reading() as connection:
-            return list(connection.execute(query).all())
+            return list(connection.execute(query, values).all())
 
     def _chunked(self, query: Select[Any], column: ColumnElement[Any], values: Iterable[str]) -> Iterator[Any]:
         wanted = list(values)

@@ -153,51 +153,35 @@ def end_row(before: JobRecord, after: JobRecord) -> Row:
 
 
 def job_of(row: Sequence[Any]) -> JobRecord:
-    """From the values of JOB_COLUMNS."""
-    return JobRecord(
-        id=row[0],
-        tenant=row[1],
-        name=row[2],
-        state=JobState(row[3]),
-        version=row[4],
-        manifest=sys.intern(row[5]),
-        resources=resources_of(row[6]),
-        ranks=row[7],
-        priority_class=PriorityClass(row[8]),
-        priority=row[9],
-        submitted_at=row[10],
-        updated_at=row[11],
-        desired=Desired(row[12]),
-        attempt=row[13],
-        queued_at=row[14],
-        started_at=row[15],
-        ended_at=row[16],
-        not_before=row[17],
-        deadline_at=row[18],
-        expected_s=row[19],
-        retries=_mapping(row[20]),
-        waited_s=row[21],
-        ran_s=row[22],
-        error_code=None if row[23] is None else ErrorCode(row[23]),
-        message=row[24],
-        reason=None if row[25] is None else orjson.loads(row[25]),
-        wait_cause=None if row[26] is None else orjson.loads(row[26]),
-        progress=_mapping(row[27]),
-        idempotency_key=row[28],
-        fingerprint=row[29],
-        owner_id=row[30],
-        min_ranks=row[31],
-        size=row[32],
-        read_position=None if row[33] is None else ReadPosition(*orjson.loads(row[33])),
-        array_id=row[34],
-    )
+    """From the values of JOB_COLUMNS, in the order of which a record has its fields."""
+    values = list(row)
+    values[3] = _STATES[row[3]]
+    values[5] = sys.intern(row[5])
+    values[6] = resources_of(row[6])
+    values[8] = _CLASSES[row[8]]
+    values[12] = _DESIRED[row[12]]
+    values[20] = _mapping(row[20])
+    values[23] = None if row[23] is None else ErrorCode(row[23])
+    values[25] = None if row[25] is None else orjson.loads(row[25])
+    values[26] = None if row[26] is None else orjson.loads(row[26])
+    values[27] = _mapping(row[27])
+    values[33] = None if row[33] is None else ReadPosition(*orjson.loads(row[33]))
+    return JobRecord._make(values)
 
 
-def _mapping(text: str) -> dict[str, Any]:
+_STATES = {state.value: state for state in JobState}
+_CLASSES = {one.value: one for one in PriorityClass}
+_DESIRED = {one.value: one for one in Desired}
+
+
+def _mapping(text: str) -> Mapping[str, Any]:
     if text == "{}":
-        return {}
+        return _NONE
     loaded: dict[str, Any] = orjson.loads(text)
     return loaded
+
+
+_NONE: Mapping[str, Any] = {}
 
 
 def attempt_row(attempt: AttemptRecord) -> Row:

@@ -350,6 +350,10 @@ class Store(Reads):
 
     # ---
 
+    def release_memory(self) -> None:
+        """As `Database.release_memory`."""
+        self._database.release_memory()
+
     def close(self) -> None:
         """Write what is queued, give back the lease, and close all connections. May be repeated."""
         self._writer.close()

@@ -216,6 +216,33 @@ async def test_a_job_that_runs_again_says_since_when_and_how_long_it_ran_before(
     assert shown.ran_until(shown.running_at + 7.0) == pytest.approx(rests["ran_s"] + 7.0)
 
 
+async def test_many_jobs_are_cancelled_by_one_request_and_each_refusal_is_told(house: House) -> None:
+    async with house.client("red") as client, house.client("blue") as other:
+        waits = {**MANIFEST, "resources": {"accelerators": {"type": "any", "count": 64}}}  # more than there are
+        ids = [(await client.post("/v1/jobs", json={**waits, "name": f"n{n}"})).json()["id"] for n in range(5)]
+        theirs = (await other.post("/v1/jobs", json=waits)).json()["id"]
+        await client.post(f"/v1/jobs/{ids[1]}/cancel")  # is so already
+        asked = [*ids, ids[0], theirs, "j-none", "n2"]
+        before = house.plane.store.last_seq()
+        told = await client.post("/v1/jobs/cancel", json={"jobs": asked}, params={"cause": "enough"})
+        found = models.JobsChange.model_validate(told.json())
+        assert [job.id for job in found.jobs] == ids
+        assert {job.state for job in found.jobs} == {"CANCELLED"}
+        assert [(one.code, one.where) for one in found.refused] == [
+            ("not-found", theirs), ("not-found", "j-none"), ("not-found", "n2"),
+        ]  # fmt: skip
+        assert (await other.get(f"/v1/jobs/{theirs}")).json()["state"] == "QUEUED"
+        events = [one for one in house.plane.store.events(before) if one.new_state == "CANCELLED"]
+        assert [(one.job_id, one.cause) for one in events] == [(ids[n], "enough") for n in (0, 2, 3, 4)]
+
+        over = (await client.post("/v1/jobs", json={**MANIFEST, "command": ["run", "0"]})).json()["id"]
+        await client.get(f"/v1/jobs/{over}", params={"wait_s": 60})
+        told = await client.post("/v1/jobs/cancel", json={"jobs": [over]})
+        assert [one["code"] for one in told.json()["refused"]] == ["conflict"]
+        for wrong in ({"jobs": []}, {"jobs": ["x"] * 1001}, {"jobs": [7]}, ["x"]):
+            assert (await client.post("/v1/jobs/cancel", json=wrong)).status_code == 422
+
+
 async def test_explain_names_causes_for_a_waiting_job_and_none_for_one_that_runs(house: House) -> None:
     waiting = await house.submit(seconds=5, resources={"cpus": 500})
     running = await house.submit(seconds=50)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,7 +47,7 @@ def shown(server: Server) -> asyncio.Task[list[str]]:
 
 def report(server: Server, job_id: str, step: int, at: float) -> None:
     live, now = server.jobs[job_id], server.index.snapshot(NOW).running[job_id]
-    live.job = replace(live.job, progress={"hooks": True, "step": step, "reported_at": at})
+    live.job = live.job.evolve(progress={"hooks": True, "step": step, "reported_at": at})
     live.attempt = AttemptRecord(job_id, 1, 1, now.placement, NOW)
     server.scheduler.reported(live)
 

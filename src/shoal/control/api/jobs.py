@@ -12,7 +12,7 @@ from shoal.contract import models
 from shoal.contract.lifecycle import JobOrder, JobState
 from shoal.contract.manifest import parse_manifest, with_line
 from shoal.contract.principal import Principal
-from shoal.contract.records import JobFilter, JobRecord
+from shoal.contract.records import AttemptRecord, Change, JobFilter, JobRecord
 from shoal.control.api.context import Context, Ctx, get_context
 from shoal.control.api.discretion import Discretion
 from shoal.control.api.responses import (
@@ -24,7 +24,8 @@ from shoal.control.api.responses import (
     metric_view,
     reason_view,
 )
-from shoal.core import Invalid
+from shoal.control.jobs import arrays, transitions
+from shoal.core import Forbidden, Invalid, NotFound, ShoalError
 from shoal.extension.describe import Responses, fails, shows, takes_manifest
 from shoal.extension.web import (
     NO_NUL,
@@ -188,6 +189,43 @@ async def cancel(context: Ctx, who: Who, ref: Ref, tenant: TenantQuery = None, c
     job = await context.find_job_to_change(who, ref, tenant=tenant)
     found = await context.plane.cancel(job.id, actor=who.actor, cause=cause)
     return answer(Discretion(context, who).job(job_view(found, context.plane.cache.get(found.id))))
+
+
+@router.post("/cancel", summary="Cancel many jobs", responses={**shows(models.JobsChange), **fails(403, 422, 503)})
+async def cancel_many(context: Ctx, who: Who, body: models.JobsToCancel, cause: Cause = "") -> Response:
+    """All in few transactions, whose jobs they are; as if each was cancelled alone. What is refused of one holds up no
+    other."""
+    told = cause or f"cancelled by {who.actor}"
+    plane = context.plane
+    refused: dict[str, ShoalError] = {}
+    meant = list(dict.fromkeys(body.jobs))
+    for job_id in meant:
+        try:
+            job = plane.job(job_id)
+            if not who.may_see(job.tenant):
+                raise NotFound(f"no job {job_id}", where=job_id, hint="`shoal jobs` lists them")
+            if who.own_only:
+                await context.require_own(who, job)
+        except (NotFound, Forbidden) as error:
+            refused[job_id] = error
+
+    def step(job: JobRecord, attempt: AttemptRecord | None) -> Change | None:
+        return transitions.cancel(job, attempt, plane.clock.now(), who.actor, told)
+
+    await arrays.change_all(plane.repository, [one for one in meant if one not in refused], step)
+    now = await context.read(plane.store.jobs_by_id, [one for one in meant if one not in refused])
+    for job in now.values():
+        if job.state.terminal and job.state is not JobState.CANCELLED:
+            refused[job.id] = transitions.JobOver(job)
+    return answer(
+        {
+            "jobs": _listed(context, who, [now[one] for one in meant if one not in refused]),
+            "refused": [
+                {"code": error.code, "what": error.what, "where": job_id, "hint": error.hint}
+                for job_id, error in refused.items()
+            ],
+        }
+    )
 
 
 @router.post("/{ref}/suspend", summary="Suspend a job; it can be resumed", responses=_CHANGED)

@@ -69,18 +69,16 @@ class Reconciler(BackgroundLoop):
         """One comparison, both ways. What looks wrong must look wrong twice in a row, for a change on its way
         between the three is no fault."""
         gangs = await self._engine.gangs()
-        wanted = {(live.job.id, live.job.attempt) for live in self._jobs.cache if live.job.state.active}
+        wanted = {(live.job.id, live.job.attempt) for live in self._jobs.cache.active()}
         orphans = {name for name in gangs if (parse_gang_name(name) or ())[:2] not in wanted}
         for name in [name for name in orphans & self._suspects if gangs[name].ended]:
             # Not a fault: its end was written down, and the server died before it let go of the record.
             await self._engine.forget(name)
             orphans.discard(name)
-        undriven = {
-            live.job.id for live in self._jobs.cache if live.job.state.active and not self._runner.driven(live.job.id)
-        }
+        undriven = {live.job.id for live in self._jobs.cache.active() if not self._runner.driven(live.job.id)}
         vanished = {
             gang_name(live.job.id, live.job.attempt, RUN): live.job.id
-            for live in self._jobs.cache
+            for live in self._jobs.cache.active()
             if live.job.state in (JobState.STARTING, JobState.RUNNING, JobState.CHECKPOINTING)
         }
         vanished = {

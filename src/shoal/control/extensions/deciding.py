@@ -95,7 +95,7 @@ class Decisions:
 
     def affinity(self, job: Live) -> Affinity:
         """On which nodes a job may be, by its manifest and by all extensions. Where one cannot say it, on none."""
-        found = job.manifest.affinity
+        found = job.asked.affinity
         for one in self._placing:
             more = _NOWHERE
             with self._guarded(one.name, "affinity"):

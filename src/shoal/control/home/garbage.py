@@ -7,6 +7,7 @@ nothing names.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ _BATCH = 100
 their own."""
 _EVENTS = 5000
 """The maximum number of other events that one transaction removes."""
+_LOOK_S, _MANY = 5.0, 2000
+"""Memory is given back soon after many jobs were over: so often it is looked, and of so many."""
 _MOST = 100_000
 """The maximum number of finished jobs that one turn looks at, oldest first."""
 
@@ -70,17 +73,38 @@ class GarbageCollector(BackgroundLoop):
         self._turns = Turns(log, "garbage collection failed", on_fatal)
         self._every_s = every_s
         self._turn = asyncio.Lock()
+        self._most = 0
         self.usage: Mapping[str, int] = {}
         """Bytes of each tenant's files as of the last turn: run directories, checkpoints, kept outputs, bundles."""
 
     async def _run(self) -> None:
+        left_s = self._every_s
         while True:
-            await asyncio.sleep(self._every_s)
+            left_s -= (slept_s := min(left_s, _LOOK_S))
+            await asyncio.sleep(slept_s)
             with self._turns.turn() as turn:
-                await self.collect()
-                await asyncio.to_thread(give_back)  # tens of thousands of jobs may have been cancelled since
+                if self._many_are_over() or left_s <= 0:
+                    await asyncio.to_thread(self._give_back)
+                if left_s <= 0:
+                    left_s = self._every_s
+                    await self.collect()
             if turn.over:
                 return
+
+    def _many_are_over(self) -> bool:
+        """Whether less than half is left of many jobs; said once of each time that there were many."""
+        live = len(self._jobs.cache)
+        self._most = max(self._most, live)
+        if self._most < _MANY or live > self._most // 2:
+            return False
+        self._most = live
+        return True
+
+    def _give_back(self) -> None:
+        """Give memory back to the system that tens of thousands of jobs took, and their writing."""
+        self._store.release_memory()
+        gc.collect()
+        give_back()
 
     async def collect(self, *, dry_run: bool = False) -> Removed:
         """Remove what may go by now; with `dry_run`, only tell what that is."""
@@ -101,7 +125,8 @@ class GarbageCollector(BackgroundLoop):
     # --- deciding ---
 
     async def _decide(self) -> Removal:
-        named = {(live.job.tenant, live.manifest.bundle) for live in self._jobs.cache if live.manifest.bundle}
+        waiting = (live for live in self._jobs.cache if '"bundle"' in live.job.manifest)  # most need not be read
+        named = {(live.job.tenant, live.manifest.bundle) for live in waiting if live.manifest.bundle}
         named |= set(self._used())
         live = {live.job.id: live.job.tenant for live in self._jobs.cache}
         finished = await asyncio.to_thread(self._store.finished_jobs, _MOST)

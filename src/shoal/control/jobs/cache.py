@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.admission import ClusterIndex, Pending, Running, Spread
+from shoal.admission import ClusterIndex, Pending, Running
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest, parse_stored
 from shoal.contract.records import AttemptRecord, Change, Ends, JobRecord, NewEvent, ReadPosition
+from shoal.control.jobs.asked import Asked, asked_by
 from shoal.control.jobs.held import HeldJobs
 from shoal.core import NO_AFFINITY, Affinity, Node, NotFound, Reason, Tenant
 from shoal.engine import Inventory
@@ -52,6 +53,11 @@ class Live:
         self._manifest = None
 
     @property
+    def asked(self) -> Asked:
+        """What deciding reads of its manifest."""
+        return asked_by(self.job, self._manifest)
+
+    @property
     def manifest(self) -> JobManifest:
         if self._manifest is None:
             self._manifest = parse_stored(self.job.manifest, source=self.job.id)
@@ -86,7 +92,7 @@ class JobCache:
         ends: Callable[[str], Ends | None] = lambda _: None,
         followed: Callable[[Live], None] = lambda _: None,
         counts_waiting: Callable[[], bool] = lambda: False,
-        affinity: Callable[[Live], Affinity] = lambda live: live.manifest.affinity,
+        affinity: Callable[[Live], Affinity] = lambda live: live.asked.affinity,
     ) -> None:
         self.index = index
         self._affinity = affinity
@@ -98,6 +104,7 @@ class JobCache:
         self._shared: dict[str, JobManifest] = {}
         self._capacity_changed = capacity_changed
         self._offer = offer
+        self._loading = False
         self._live: dict[str, Live] = {}
         self._active: dict[str, Live] = {}
         self._queued: dict[str, int] = {}
@@ -148,18 +155,18 @@ class JobCache:
         inventory: Inventory,
     ) -> None:  # fmt: skip
         """Fill an empty cache from the store, as after a restart."""
+        self._loading = True
         self.see_nodes(inventory)
         for tenant in tenants:
             self.index.set_tenant(tenant)
         known = [self._register(Live(job, attempts.get(job.id))) for job in jobs]
-        alike: dict[str, JobManifest] = {}
-        for live in sorted(known, key=lambda live: not live.job.state.active):  # these count against limits of arrays
-            # To read manifests is most of the time of a restart, and many jobs have the same.
-            if live._manifest is None and (read := alike.get(live.job.manifest)) is not None:
-                live._manifest = read
-            elif len(alike) < _PARSED:
-                alike[live.job.manifest] = live.manifest
-            self._take_up(live)
+        for live in known:  # before those that wait: these count against limits of arrays
+            if live.job.state.active:
+                self._occupy(live)
+        for live in known:
+            if live.job.state is JobState.QUEUED:
+                self._enqueue(live)
+        self._loading = False
 
     def see_nodes(self, inventory: Inventory) -> None:
         """These are the nodes from now on."""
@@ -315,7 +322,8 @@ class JobCache:
 
     def _release(self, job_ids: Iterable[str]) -> None:
         for job_id in job_ids:
-            self._offer_to_admission(self._live[job_id])
+            live = self._live[job_id]
+            self._offer_to_admission(live, live.asked)
         if self.held.doomed:
             self._capacity_changed()
 
@@ -332,7 +340,7 @@ class JobCache:
         if old.state.active:
             self._active.pop(old.id, None)
             # What runs without end is bounded by quotas; to charge weeks at its end would shut its tenant out.
-            ran_s = None if live.manifest.endless else new.ran_s - old.ran_s
+            ran_s = None if live.asked.endless else new.ran_s - old.ran_s
             self.index.stop(
                 new.id, ran_s=ran_s, completed=new.state is JobState.SUCCEEDED, held_s=_held_s(live.attempt, new)
             )
@@ -342,8 +350,9 @@ class JobCache:
         job = live.job
         live.wait = None
         self._queued[job.tenant] = self._queued.get(job.tenant, 0) + 1
-        if self.held.admits(job, live.manifest):
-            self._offer_to_admission(live)
+        asked = live.asked
+        if self.held.admits(job, asked):
+            self._offer_to_admission(live, asked)
         else:
             live.wait = self.held.why(job.id)
             if self.held.doomed:
@@ -351,9 +360,9 @@ class JobCache:
         if job.array_id is None and len(self._live) > _PARSED:
             live.forget_manifest()
 
-    def _offer_to_admission(self, live: Live) -> None:
-        waiting = pending_of(live.job, live.manifest, self._affinity(live))
-        if self.index.add_pending(waiting) or self._counts_waiting():
+    def _offer_to_admission(self, live: Live, asked: Asked) -> None:
+        waiting = pending_of(live.job, asked, self._affinity(live))
+        if self.index.add_pending(waiting) or (not self._loading and self._counts_waiting()):
             self._capacity_changed()
 
     def _occupy(self, live: Live) -> None:
@@ -361,9 +370,10 @@ class JobCache:
         if attempt is None:
             raise NotFound(f"job {job.id} is {job.state} but has no attempt", where=job.id)
         self._active[job.id] = live
-        self.held.occupies(job, live.manifest)
+        asked = live.asked
+        self.held.occupies(job, asked)
         began = attempt.running_at or attempt.created_at
-        longest = live.manifest.max_runtime_s
+        longest = asked.longest_s
         self.index.start(
             Running(
                 job_id=job.id, tenant=job.tenant, priority_class=job.priority_class, priority=job.priority,
@@ -371,24 +381,24 @@ class JobCache:
                 at_risk_s=None, expected_end=began + job.expected_s if job.expected_s else None,
                 stopping=attempt.stop is not None,
                 latest_end=None if longest is None else began + longest - job.ran_s,
-                endless=_endless(job, live.manifest), affinity=self._affinity(live), kind=kind_of(job.name),
+                endless=_endless(job, asked), affinity=self._affinity(live), kind=kind_of(job.name),
                 declared_s=job.expected_s,
             )
         )  # fmt: skip
 
 
-def pending_of(job: JobRecord, manifest: JobManifest | None = None, affinity: Affinity | None = None) -> Pending:
-    """A waiting job as admission sees it. Its manifest is read from its row if not given; it says on which nodes the
-    job may be if nothing else does."""
-    asked = manifest or parse_stored(job.manifest, source=job.id)
+def pending_of(job: JobRecord, asked: Asked | None = None, affinity: Affinity | None = None) -> Pending:
+    """A waiting job as admission sees it. Its manifest is read if what is asked is not given; it says on which nodes
+    the job may be if nothing else does."""
+    asked = asked or asked_by(job)
     return Pending(
         job_id=job.id, tenant=job.tenant, priority_class=job.priority_class, priority=job.priority,
         resources=job.resources, ranks=job.min_ranks, queued_at=job.submitted_at,
-        placement=Spread(asked.placement) if asked.placement is not None else None, expected_s=job.expected_s,
+        placement=asked.placement, expected_s=job.expected_s,
         not_before=job.not_before, deadline_at=job.deadline_at, max_ranks=job.ranks,
-        per_node=asked.ranks_per_node or 0, endless=_endless(job, asked),
+        per_node=asked.per_node, endless=_endless(job, asked),
         affinity=asked.affinity if affinity is None else affinity, kind=kind_of(job.name),
-        longest_s=None if asked.max_runtime_s is None else max(0.0, asked.max_runtime_s - job.ran_s),
+        longest_s=None if asked.longest_s is None else max(0.0, asked.longest_s - job.ran_s),
     )  # fmt: skip
 
 
@@ -411,9 +421,10 @@ def affinity_of(job: JobRecord) -> Affinity:
     return parse_stored(job.manifest, source=job.id).affinity
 
 
-def _endless(job: JobRecord, manifest: JobManifest) -> str:
+def _endless(job: JobRecord, asked: Asked) -> str:
     """How a job that runs until somebody stops it is called; empty for one that ends by itself."""
-    if not manifest.endless:
+    if not asked.endless:
         return ""
-    service = manifest.labels.get("service") if job.owner_id is not None else None
+    labels = parse_stored(job.manifest, source=job.id).labels if job.owner_id is not None else {}
+    service = labels.get("service")
     return f"job {job.id}" if service is None else f"service {service}"

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from shoal.admission import Blocker, Explanation
 from shoal.contract.dependencies import When, met
 from shoal.contract.lifecycle import JobState
-from shoal.contract.manifest import After, JobManifest
+from shoal.contract.manifest import After
 from shoal.contract.records import Ends, JobRecord
+from shoal.control.jobs.asked import Asked
 from shoal.core import Conflict, Reason
 
 DEPENDENCY, ARRAY = "dependency", "array"
@@ -70,25 +71,23 @@ class HeldJobs:
 
     # --- following jobs ---
 
-    def admits(self, job: JobRecord, manifest: JobManifest) -> bool:
+    def admits(self, job: JobRecord, asked: Asked) -> bool:
         """A job came to wait: whether admission may see it now. If not, it is held until a change releases it."""
-        tasks = manifest.tasks if job.array_id is not None else None
-        limit = None if tasks is None else tasks.limit
-        if job.attempt == 0 and manifest.after:
-            self._after[job.id] = manifest.after
-            for one in manifest.after:
+        limit = asked.tasks_limit if job.array_id is not None else None
+        if job.attempt == 0 and asked.after:
+            self._after[job.id] = asked.after
+            for one in asked.after:
                 self._target(one.job).users[job.id] = None
             if not self._settled(job.id):
                 self._held[job.id] = _Held(job, limit)
                 return False
         return self._takes_turn(job, limit)
 
-    def occupies(self, job: JobRecord, manifest: JobManifest) -> None:
+    def occupies(self, job: JobRecord, asked: Asked) -> None:
         """A job holds resources: it waits for no other any more, and counts against the limit of its array."""
         self._forget(job.id)
-        tasks = manifest.tasks if job.array_id is not None else None
-        if tasks is not None and tasks.limit is not None and job.array_id is not None:
-            self._arrays.setdefault(job.array_id, _Array(tasks.limit)).admitted.add(job.id)
+        if asked.tasks_limit is not None and job.array_id is not None:
+            self._arrays.setdefault(job.array_id, _Array(asked.tasks_limit)).admitted.add(job.id)
 
     def paused(self, job: JobRecord) -> list[str]:
         """A job was suspended; which are released by that. What it waits for is remembered until it ends."""
