@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 import structlog
+import typer.testing
 from hypothesis import Phase, settings
 
 from shoal.engine.simulated import VirtualLoop
@@ -77,3 +79,11 @@ def pytest_asyncio_loop_factories(
 def _quiet_log() -> None:
     """What a test needs of the log it captures itself."""
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_tree_of_commands() -> Iterator[None]:
+    """`CliRunner` reads the signatures of all commands at each call; here once for each app, as a process of its own does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", functools.cache(typer.main.get_command))
+        yield
