@@ -84,7 +84,7 @@ def _quiet_log() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_tree_of_commands() -> Iterator[None]:
-    """`CliRunner` reads the signatures of all commands at each call; here once for each app, as a process of its own does."""
+    """`CliRunner` reads the signatures of commands at each call; here once for each app, as a process does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.testing, "_get_command", functools.cache(typer.main.get_command))
         yield
