@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 import structlog
+import typer.testing
 from hypothesis import Phase, settings
 
 from shoal.engine.simulated import VirtualLoop
@@ -62,6 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """What was collected stays to the end: the garbage collector need not walk through it again and again."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # it took up to an eighth of the time of tests that build applications
     gc.enable()
 
 
@@ -77,3 +80,11 @@ def pytest_asyncio_loop_factories(
 def _quiet_log() -> None:
     """What a test needs of the log it captures itself."""
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_tree_of_commands() -> Iterator[None]:
+    """`CliRunner` reads the signatures of commands at each call; here once for each app, as a process does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", functools.cache(typer.main.get_command))
+        yield
