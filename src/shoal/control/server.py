@@ -24,6 +24,7 @@ from shoal.base import processes
 from shoal.base.discover import find_one
 from shoal.base.files import write_whole
 from shoal.base.home import Home, ServerInfo, prepare_home, read_server, running_server, write_server
+from shoal.base.imports import models_built_later
 from shoal.contract.events import EventKind
 from shoal.control import runtime
 from shoal.control.binding import (
@@ -329,7 +330,8 @@ async def _answer(
 
 
 def _make_door(plane: ControlPlane, settings: Settings, feed: Feed) -> Door:
-    from shoal.control.door import Door
+    with models_built_later():
+        from shoal.control.door import Door
 
     return Door(plane, settings.values.tokens, feed, _told(settings))
 

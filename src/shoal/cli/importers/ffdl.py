@@ -14,7 +14,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from shoal.base.validation import shown
-from shoal.contract.manifest.document import Document, Path, decode, read_document, show_path
+from shoal.contract.manifest.document import Document, decode, read_document
+from shoal.contract.manifest.path import Path, show_path
 from shoal.contract.manifest.problems import explain
 from shoal.contract.manifest.schema import JobManifest
 from shoal.core import Invalid

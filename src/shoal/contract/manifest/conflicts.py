@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from shoal.contract.manifest.document import Path
+from shoal.contract.manifest.path import Path
 from shoal.contract.manifest.readers import read_secrets
 from shoal.core import PriorityClass, Share
 

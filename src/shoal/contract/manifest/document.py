@@ -12,10 +12,8 @@ from typing import Any
 
 import yaml
 
-from shoal.base.validation import place_of
+from shoal.contract.manifest.path import Path, show_path
 from shoal.core import Invalid
-
-Path = tuple[str | int, ...]
 
 MAX_BYTES = 256 << 10
 MAX_DEPTH = 32
@@ -186,11 +184,6 @@ class _Reader:
     def _refuse(self, event: Any, path: Path, what: str, hint: str) -> Invalid:
         where = f"{self._document.source}:{event.start_mark.line + 1}: {show_path(path)}"
         return refusal(what, where=where, hint=hint)
-
-
-def show_path(path: Path) -> str:
-    """`inputs[0].from` for ("inputs", 0, "from")."""
-    return place_of(path) or "manifest"
 
 
 def _unreadable(error: yaml.YAMLError, source: str) -> Invalid:

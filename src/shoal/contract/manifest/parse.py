@@ -9,16 +9,17 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from shoal.contract.manifest.document import Document, decode, read_document
 from shoal.contract.manifest.kinds import Kind, other_kind, other_kinds
-from shoal.contract.manifest.problems import explain
 from shoal.contract.manifest.schema import JOB, JobManifest
 from shoal.contract.manifest.values import Part
 from shoal.core import Invalid
+
+if TYPE_CHECKING:  # reading YAML is loaded with the first text: a server that starts has none
+    from shoal.contract.manifest.document import Document
 
 
 class _Repeated(Exception):
@@ -44,6 +45,8 @@ def parse_stored(text: str, *, source: str) -> JobManifest:
 
 def kind_of(text: str | bytes) -> Kind:
     """What kind of manifest a text means, by its `kind`, or without one by what it holds. Wrong texts mean jobs."""
+    from shoal.contract.manifest.document import decode, read_document
+
     with contextlib.suppress(Invalid):
         values = read_document(decode(text, "manifest"), "manifest").value
         if "kind" in values:
@@ -54,6 +57,8 @@ def kind_of(text: str | bytes) -> Kind:
 
 def with_line(error: Invalid, text: str | bytes, *, source: str = "manifest") -> Invalid:
     """An error about a field of a text that was parsed, with `where` as `parse_manifest` has it, if the text has it."""
+    from shoal.contract.manifest.document import decode, read_document
+
     document = read_document(decode(text, source), source)
     if error.where is None or (error.where,) not in document.lines:
         return error
@@ -63,6 +68,8 @@ def with_line(error: Invalid, text: str | bytes, *, source: str = "manifest") ->
 
 def parse_as(kind: Kind, text: str | bytes, *, source: str = "manifest") -> Any:
     """The manifest of this kind, an instance of its model, as `parse_manifest` reads jobs."""
+    from shoal.contract.manifest.document import decode, read_document
+
     text = decode(text, source)
     model: type[Part] = kind.model
     if text.lstrip().startswith("{"):
@@ -80,6 +87,8 @@ def parse_as(kind: Kind, text: str | bytes, *, source: str = "manifest") -> Any:
 
 def _report(error: ValidationError, document: Document, kind: Kind) -> Invalid:
     """Every problem of a document, in the order of its lines."""
+    from shoal.contract.manifest.problems import explain
+
     problems = sorted(explain(error, document, kind), key=lambda found: found.line)
     errors = tuple(
         Invalid(found.what, where=f"{document.source}:{found.line}: {found.field}", hint=found.hint)

@@ -2,8 +2,8 @@
 
 from shoal.base.validation import shown
 from shoal.contract.manifest.conflicts import Conflict, shared_conflicts
-from shoal.contract.manifest.document import show_path
 from shoal.contract.manifest.nodes import Nodes, PreferredNodes
+from shoal.contract.manifest.path import show_path
 from shoal.contract.manifest.quantities import problem
 from shoal.contract.manifest.readers import in_order, read_grace
 from shoal.contract.manifest.shared import (

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 from shoal.base import discover
 from shoal.base.validation import details, shown, wanted
 from shoal.contract.manifest import schema, values
-from shoal.contract.manifest.document import Document, Path, show_path
+from shoal.contract.manifest.document import Document
 from shoal.contract.manifest.kinds import Kind
+from shoal.contract.manifest.path import Path, show_path
 from shoal.contract.manifest.schema import JOB
 
 MAX_PROBLEMS = 50

@@ -27,9 +27,9 @@ from shoal.contract.dependencies import When
 from shoal.contract.manifest import quantities
 from shoal.contract.manifest.arrays import ARRAY_HINT, Array, parse_array, read_array
 from shoal.contract.manifest.conflicts import conflicts
-from shoal.contract.manifest.document import show_path
 from shoal.contract.manifest.kinds import Kind
 from shoal.contract.manifest.nodes import Nodes, PreferredNodes
+from shoal.contract.manifest.path import show_path
 from shoal.contract.manifest.quantities import problem
 from shoal.contract.manifest.readers import (
     all_in_order,

@@ -35,7 +35,7 @@ their own."""
 _EVENTS = 5000
 """The maximum number of other events that one transaction removes."""
 _LOOK_S, _MANY = 5.0, 2000
-"""Memory is given back soon after many jobs were over: so often it is looked, and of so many."""
+"""Memory is given back soon after most of many jobs are over: how often it is looked, and how many are many."""
 _MOST = 100_000
 """The maximum number of finished jobs that one turn looks at, oldest first."""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.base.history import History
 from shoal.serve.contract import ServiceStatus
-from shoal.serve.models import ServiceHistory, TrafficSample
+
+if TYPE_CHECKING:
+    from shoal.serve.models import ServiceHistory
 
 
 class Sample(NamedTuple):
@@ -34,6 +36,8 @@ class Histories:
                 history.add(now, Sample(one.p50_s, one.p99_s, one.rate_per_s, one.rejected))
 
     def view(self, service_id: str) -> ServiceHistory:
+        from shoal.serve.models import ServiceHistory, TrafficSample
+
         history = self._of.get(service_id)
         points = history.points() if history is not None else []
         return ServiceHistory(samples=[TrafficSample(at=at, **value._asdict()) for at, value in points])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from shoal.contract.pages import Action, Column, Figure, Page, Table, Unit, Value
 from shoal.session.live.book import Open
 from shoal.session.live.commands import MAIN
-from shoal.session.models import OpenSession
+
+if TYPE_CHECKING:
+    from shoal.session.models import OpenSession
 
 _SSHD = "sshd"
 _MOST_ROWS = 500
@@ -15,6 +18,8 @@ _MOST_ROWS = 500
 
 def view_of(one: Open, name: str, now: float) -> OpenSession:
     """`name` is the job's."""
+    from shoal.session.models import OpenSession
+
     state, passed = one.state, max(0.0, now - one.looked_at)
     return OpenSession(
         id=one.id, job_id=one.job, job=name, tenant=one.tenant, rank=one.rank, who=one.who, since=one.since,
