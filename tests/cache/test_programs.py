@@ -57,6 +57,8 @@ def test_a_loader_reads_each_shard_from_its_source_once(
         assert account.loads == daemon.cache.store.usage().files == (6 if library == "webdataset" else 7)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # it imports PyTorch in four processes
 def test_streaming_takes_its_shards_from_the_cache(tmp_path: Path, shards: ModuleType) -> None:
     pytest.importorskip("streaming")
     shards.write(tmp_path / "digits")

@@ -172,7 +172,9 @@ def test_only_inputs_that_ask_for_it_go_through_the_cache(tmp_path: Path) -> Non
 
 
 def job_of(tenant: str, job_id: str, manifest: JobManifest) -> Any:
-    record = SimpleNamespace(id=job_id, tenant=tenant, manifest=manifest.model_dump_json(by_alias=True))
+    record = SimpleNamespace(
+        id=job_id, tenant=tenant, manifest=manifest.model_dump_json(by_alias=True), state=JobState.RUNNING
+    )  # fmt: skip
     return SimpleNamespace(job=record, manifest=manifest)
 
 
@@ -224,6 +226,21 @@ def test_a_job_prefers_the_machine_that_holds_its_data(tmp_path: Path) -> None:
     assert made.prefers(live) == {socket.gethostname(): 30.0}
     made._status = {"source_bytes_per_s": 1.5e9}
     assert made.prefers(live) == {socket.gethostname(): 2.0}
+
+
+async def test_what_a_job_waits_for_is_a_cause(tmp_path: Path) -> None:
+    live = job_of("ada", "j-1", job("http://h/set"))
+    made = quiet_cache(tmp_path, {"j-1": live})
+    waits = {"tenant": "ada", "job": "j-1"}
+    for seconds in (0.0, 1e9):  # more than all of the time
+        made._see({"sets": [], "waits": [{**waits, "seconds": seconds}]})
+    (cause,) = await made.explain(None, live)  # type: ignore[arg-type]
+    assert (cause.reason.code, cause.reason.facts) == ("data-wait", {"data_wait": 1.0})
+    made._see({"sets": [], "waits": []})
+    live.job.state = JobState.DOWNLOADING
+    (cause,) = await made.explain(None, live)  # type: ignore[arg-type]
+    assert cause.reason.code == "data-first-part"
+    assert "http://h/set" in cause.reason.text
 
 
 async def test_a_decision_counts_also_after_the_clock_was_set_back(

@@ -35,6 +35,7 @@ from shoal.cache.sources import PROTOCOLS, source_of
 from shoal.cache.store.links import Links
 from shoal.cache.store.views import mounts_of, tenant_folder
 from shoal.contract.gangs import DOWNLOAD, Move, gang_name
+from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest.quantities import write_size
 from shoal.contract.pages import Column, Figure, Mood, Page, Table, Unit, Value
 from shoal.core import Capability, Invalid, Reason, Sandbox, Sensors, ShoalError
@@ -51,6 +52,9 @@ log = structlog.get_logger("shoal.cache")
 _S3_KEYS = {"key": "AWS_ACCESS_KEY_ID", "secret": "AWS_SECRET_ACCESS_KEY", "token": "AWS_SESSION_TOKEN"}
 _SOURCE_BYTES_PER_S = 100e6
 """Of a source, until one was measured."""
+
+_TOLD_WAIT = 0.01
+"""The part of the time from which a wait for data is told as a cause."""
 
 
 class Cache(Extension):
@@ -254,14 +258,25 @@ class Cache(Extension):
 
     async def explain(self, snapshot: Snapshot, job: LiveJob) -> Sequence[Blocker]:
         del snapshot
-        reasons = (self._last or {}).get("reasons", {})
+        reasons, urls = (self._last or {}).get("reasons", {}), cached_inputs(job)
         found = []
-        for url in cached_inputs(job):
+        for url in urls:
             told = reasons.get(set_name(job, url))
             if told is not None:
                 reason = Reason(told["code"], told["text"], told["facts"])
                 found.append(Blocker("cache", False, reason, f"`shoal cache explain {url}`"))
-        return found
+        return [*found, *(Blocker("cache", False, reason) for reason in self._wait(job, urls))]
+
+    def _wait(self, job: LiveJob, urls: Sequence[str]) -> Iterable[Reason]:
+        """What the job waits for now, as far as that is data."""
+        longest = self._settings.wait
+        if urls and job.job.state is JobState.DOWNLOADING:
+            text = f"It waits for the first part of {', '.join(urls)}, for {longest:g} s at most where links show it."
+            yield Reason("data-first-part", text, {"inputs": list(urls), "longest_s": longest})
+        waited = self._waits.of(job.job.tenant, job.job.id) or 0.0
+        if waited >= _TOLD_WAIT:
+            text = f"It waits {waited:.0%} of its time for data that is not on the fast disk."
+            yield Reason("data-wait", text, {"data_wait": waited})
 
     def capabilities(self) -> Sequence[Capability]:
         detail = self._away or f"{self._root}"
