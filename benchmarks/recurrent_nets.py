@@ -23,6 +23,7 @@ from onnx import TensorProto, helper, numpy_helper, save
 from recurrent_common import module, tuned_net, write_onnx
 
 from shoal.recurrent.bench import compare, onnxruntime_run, torch_run
+from shoal.recurrent.layers.kernel import compile_kernel
 from shoal.recurrent.layers.make import best_target
 from shoal.recurrent.llvm.cache import user_cache
 from shoal.recurrent.loading import load
@@ -164,12 +165,11 @@ def kernel_rows(folder: Path) -> list[Row]:
             ops = 2 * 16 * spec.weights.count / batch.measured_s
             rows.append(Row(f"  16 rows, share of the peak of {number}", ops / machine.peak[NumberType(number)], ""))
             rows.append(Row(f"  search of one layer: {wall:.1f} s, CPU", cpu, "s", "<= 10 s", cpu <= 10))
-            tuned_net(path, number, steps=25)
             began_again = time.process_time()
-            x = {"X": np.zeros((25, 1, hidden), np.float32)}
-            tuned_net(path, number, steps=25).run(x)
-            again = time.process_time() - began_again
-            rows.append(Row("  read, found in the cache, loaded and run once, CPU", again * 1e3, "ms"))
+            for schedule in (found.schedules.sequence, found.schedules.step):
+                compile_kernel(spec.cell, spec.sizes, spec.kind, schedule, target, cache)
+            again = (time.process_time() - began_again) * 1e3
+            rows.append(Row("  both kernels from the cache, CPU", again, "ms", "<= 50 ms", again <= 50))
     return rows
 
 

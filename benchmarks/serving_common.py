@@ -31,7 +31,7 @@ from shoal.serve import ServiceSpec
 
 VARIETY = 16
 """So many different inputs go round in a load."""
-_READY_S = 60.0
+_READY_S = 180.0
 
 
 def options_of(arguments: argparse.ArgumentParser) -> argparse.Namespace:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from shoal.recurrent.cells.cell import Cell
@@ -25,17 +29,29 @@ class Kernel:
     loaded: Any
 
 
+@functools.cache
+def emitter() -> str:
+    """The digest of the modules that make a kernel of a cell: another version of them makes other code."""
+    parts = Path(__file__).parent.parent
+    found = hashlib.sha256()
+    for one in sorted(parts / folder for folder in ("cells", "nest", "llvm")):
+        for module in sorted(one.glob("*.py")):
+            found.update(module.read_bytes())
+    return found.hexdigest()
+
+
 def compile_kernel(
     cell: Cell, sizes: Sizes, kind: NumberType, schedule: Schedule, target: Target, cache: KernelCache
 ) -> Kernel:
-    """Lower, emit, compile or find in the cache, and load. The pipeline in one place."""
+    """Lower, emit and compile, or find in the cache, and load. The pipeline in one place. The name in the cache is of
+    what the code is made from, so that what is found needs not be emitted."""
     from shoal.recurrent.llvm import engine
     from shoal.recurrent.llvm.kernel import emit
     from shoal.recurrent.llvm.layout import Layout
 
     nest = lower(cell, sizes, schedule, target.lanes)
     layout = Layout(nest, kind, target)
-    text = emit(layout)
-    code = cache.get(key_of(text, target, engine.VERSION), lambda: engine.compile_object(text, target))
+    made_from = json.dumps([cell.as_json(), asdict(sizes), kind, schedule.as_json(), target.name, emitter()])
+    code = cache.get(key_of(made_from, target, engine.VERSION), lambda: engine.compile_object(emit(layout), target))
     loaded = engine.Loaded(code, target)
     return Kernel(schedule, nest, layout, loaded.run, loaded)
