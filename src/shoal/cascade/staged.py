@@ -74,16 +74,22 @@ class StagedPipeline:
         """Labels, or values for a regression."""
         if self.prefer_original and self._staged is None and self.original is not None:
             return np.asarray(self.original.predict(X))
-        return self._named(self.program.run(self.table(X)).scores)
+        return self._named(self._scores(X))
 
     def predict_proba(self, X: Any) -> Floats:
         """rows x classes, from the stage that answered. Raises AttributeError where the model has none."""
-        return self._full.output.probabilities(self.program.run(self.table(X)).scores)
+        return self._full.output.probabilities(self._scores(X))
 
     def decision_function(self, X: Any) -> Floats:
         """Raw scores from the stage that answered: one a row for two classes and for regression."""
-        scores = self.program.run(self.table(X)).scores
+        scores = self._scores(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def _scores(self, X: Any) -> Floats:
+        """rows x outputs, from the stage that answered each row."""
+        table, program = self.table(X), self._staged or self._full
+        one = program.score_one(table)
+        return program.run(table).scores if one is None else np.array([one[0]])
 
     def answers(self, X: Any) -> tuple[Array, Places]:
         """Predictions, and by row the stage that gave them; the last stage is the full pipeline."""

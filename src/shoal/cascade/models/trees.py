@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -74,11 +73,13 @@ class Trees:
             self._walk(values, out)
         return out / self.trees if self.combine is Combine.MEAN else out
 
-    def score_row(self, values: Sequence[float]) -> list[float]:
-        """The scores of one row, without arrays; only where there is a kernel. Raises struct.error for what is no
-        number."""
+    def score_packed(self, row: bytes) -> list[float]:
+        """The scores of one row, the bytes of its doubles; only where there is a kernel. Raises ValueError for a row of
+        another width."""
         assert self._kernel is not None
-        return self._of_bytes(self._kernel, self._pack(*values))
+        if len(row) != 8 * self.features:
+            raise ValueError(f"X has {len(row) // 8} features, but the trees are expecting {self.features}")
+        return self._of_bytes(self._kernel, row)
 
     @property
     def has_kernel(self) -> bool:
@@ -87,10 +88,6 @@ class Trees:
     def _of_bytes(self, kernel: native.ForestKernel, row: bytes) -> list[float]:
         found = kernel.add_one(row, self._base)
         return [one / self.trees for one in found] if self.combine is Combine.MEAN else found
-
-    @functools.cached_property
-    def _pack(self) -> Callable[..., bytes]:
-        return struct.Struct(f"{self.features}d").pack
 
     @functools.cached_property
     def _base(self) -> tuple[float, ...]:
