@@ -23,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 from shoal.cascade.costs import interleaved
 from shoal.cascade.frontend.trees import lower_trees
 
-SIZES = ((150, 63), (500, 31), (1000, 255))
+SIZES = ((150, 63), (500, 31), (1000, 63))
 SINGLES, BATCH = 200, 5000
 
 
