@@ -129,8 +129,8 @@ def _gradient_boosting(estimator: Any) -> Trees | None:
     for stage in estimator.estimators_:
         for output, one in enumerate(stage):
             _plain_tree(builder, one.tree_, output, one.tree_.value[:, 0, :] * estimator.learning_rate)
-    output = _boosted_output(estimator, len(base))
-    return Trees(features, base, False, True, Combine.SUM, builder.arrays(), output, Accepts.NUMBERS)
+    means = _boosted_output(estimator, len(base))
+    return Trees(features, base, False, True, Combine.SUM, builder.arrays(), means, Accepts.NUMBERS)
 
 
 def _boosted_output(estimator: Any, outputs: int) -> Output:
