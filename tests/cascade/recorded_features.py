@@ -42,3 +42,27 @@ def features(row: Any) -> list[Any]:
 
 def uneven(row: Any) -> list[Any]:
     return [town(row["home"])] * (2 if row["away"] else 1)
+
+
+@feature
+def near(value: float) -> float:
+    return value + 1
+
+
+@feature
+def far(value: float) -> float:
+    return value - 1
+
+
+def branching(row: Any) -> list[Any]:
+    """One feature or the other at the same place, and a third that is not met in the first rows."""
+    found = [near(row["x"]) if row["away"] else far(row["x"]), town(row["home"])]
+    found.append(squares(row["x"])[0] if row["x"] > 2.5 else 0.0)
+    return found
+
+
+def rare(row: Any) -> list[Any]:
+    """A branch that no recorded row takes: another feature at a place, and one whose value is looked into."""
+    if row["x"] > 10:
+        return [far(row["x"]) + 1, near(row["x"]), near(2.0)]
+    return [row["x"], town(row["home"]), near(row["x"])]

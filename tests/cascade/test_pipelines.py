@@ -9,15 +9,17 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lightgbm import LGBMClassifier
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
 from sklearn.naive_bayes import ComplementNB, MultinomialNB
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import FeatureUnion, make_pipeline, make_union
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -201,3 +203,46 @@ def test_parts_that_are_dropped_or_pass_leave_the_others_in_their_order() -> Non
     )
     pipeline = make_pipeline(make_union(columns), LogisticRegression()).fit(X, y)
     assert_same(compiled(pipeline, X), pipeline, X)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [StandardScaler(), LGBMClassifier(n_estimators=2, n_jobs=1, verbose=-1)],
+        [SimpleImputer(), LGBMClassifier(n_estimators=2, n_jobs=1, verbose=-1)],
+        [SimpleImputer(missing_values=-1.0), LGBMClassifier(n_estimators=2, n_jobs=1, verbose=-1)],
+        [GradientBoostingClassifier(n_estimators=2)],
+        [RandomForestClassifier(2)],
+        [MLPClassifier((3,), max_iter=5)],
+    ],
+)
+def test_what_is_no_number_is_refused_where_the_original_refuses_it(steps: list[Any], bad: float) -> None:
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    pipeline = make_pipeline(*steps).fit(X, X[:, 0] > 0)
+    cascade = compiled(pipeline, X)
+    row = np.array([[bad, 0.0, 0.0]])
+    for rows in (row, np.vstack([row, X[:2]])):
+        try:
+            wanted = pipeline.predict(rows)
+        except ValueError:
+            with pytest.raises(ValueError, match="NaN or infinity"):
+                cascade.predict(rows)
+        else:
+            np.testing.assert_array_equal(cascade.predict(rows), wanted)
+
+
+def test_columns_that_no_step_reads_may_be_missing_and_numbers_are_no_texts() -> None:
+    X = pd.DataFrame({"kind": list("abca") * 20, "size": np.arange(80.0), "note": "x"})
+    parts = ColumnTransformer(
+        [("kind", OneHotEncoder(handle_unknown="ignore"), ["kind"]), ("n", "passthrough", ["size"])]
+    )
+    pipeline = make_pipeline(parts, LogisticRegression()).fit(X, X["size"] > 30)
+    cascade = compiled(pipeline, X)
+    some = X.drop(columns="note")
+    np.testing.assert_array_equal(cascade.predict(some), pipeline.predict(some))
+    for one in (cascade, pipeline):
+        with pytest.raises(TypeError):
+            one.predict(X.assign(kind=1))
+        with pytest.raises(ValueError, match="missing"):
+            one.predict(X.drop(columns="size"))

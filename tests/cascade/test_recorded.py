@@ -52,6 +52,20 @@ def test_outside_of_a_recording_a_marked_function_is_the_plain_one() -> None:
     assert marked.squares(3.0) == (9.0, 3.0)
 
 
+@pytest.mark.parametrize("function", [marked.branching, marked.rare])
+def test_branches_that_give_another_feature_are_code_and_those_never_met_are_right(function: Any) -> None:
+    X, _ = frame()
+    recorded = Recorded(function).fit(X[X.x < 2])
+    if function is marked.branching:
+        assert recorded.layout_.names == ("code", "town", "code")
+        assert recorded.layout_.eager >= {"near", "far"}
+    X.loc[3:5, "x"] = 11.0
+    plain = np.array([function(row) for row in X.to_dict("records")])
+    places = [place for group in recorded.layout_.groups for place, name in enumerate(recorded.layout_.names) if
+              name == group]  # fmt: skip
+    np.testing.assert_array_equal(recorded.transform(X), plain[:, places])
+
+
 def test_a_function_whose_features_differ_by_row_is_refused() -> None:
     X, y = frame()
     with pytest.raises(Invalid, match="returns \\[1, 2\\] features"):

@@ -67,11 +67,17 @@ ROWS = st.fixed_dictionaries({
 def test_one_row_is_answered_like_one_of_many(row: dict[str, Any], name: str, arrays: bool) -> None:
     program = program_of(name)
     one = Table({key: np.array([value]) if arrays else [value] for key, value in row.items()}, 1)
-    found = program._run_row(one)
+    try:
+        several = program.run(Table.of({key: [value, value] for key, value in row.items()}))
+    except ValueError as error:
+        with pytest.raises(ValueError, match=str(error)):
+            program.run(one)
+        return
+    found = program.score_one(one)
     assert found is not None
-    several = program.run(Table.of({key: [value, value] for key, value in row.items()}))
-    np.testing.assert_array_equal(found.scores[0], several.scores[0])
-    assert (found.stages[0], found.approximate[0]) == (several.stages[0], False)
+    np.testing.assert_array_equal(found[0], several.scores[0])
+    assert found[1] == several.stages[0]
+    np.testing.assert_array_equal(program.run(one).scores, several.scores[:1])
 
 
 def test_both_stages_answer() -> None:
@@ -113,9 +119,9 @@ def test_other_steps_and_models_take_the_ordinary_path() -> None:
     scaled = make_pipeline(ColumnTransformer([("own", "passthrough", ["x"])]), BOOSTED)
     rows = pd.DataFrame({"x": np.arange(20.0)})
     lowered, _ = lower_pipeline(scaled.fit(rows, rows.x > 7), Table.of(rows))
-    assert lowered._run_row(Table.of({"x": [3.0]})) is not None
+    assert lowered.score_one(Table.of({"x": [3.0]})) is not None
     steps = (*lowered.groups[0].steps, *lowered.groups[0].steps)
     other = Program([replace(lowered.groups[0], steps=steps)], [Stage((0,), lowered.stages[0].model)])
-    assert other._run_row(Table.of({"x": [3.0]})) is None
+    assert other.score_one(Table.of({"x": [3.0]})) is None
     np.testing.assert_array_equal(other.run(Table.of({"x": [3.0]})).scores, lowered.run(Table.of({"x": [3.0]})).scores)
-    assert program._run_row(Table.of(np.ones((1, 5)))) is None
+    assert program.score_one(Table.of(np.ones((1, 5)))) is None

@@ -42,12 +42,17 @@ def test_a_filter_that_was_certified_holds_on_fresh_queries() -> None:
     assert "precision at 20 of at least 0.95 in 99 % of queries" in found.statement
 
 
+def test_of_more_rows_than_a_query_had_as_many_more_are_kept() -> None:
+    found = TopK(10, 2.0, 0.95, 0.99, 0.95, 100, 600, 0)
+    assert [found.kept(rows) for rows in (5, 50, 100, 250)] == [5, 20, 20, 50]
+
+
 def test_shortfalls_are_counted_as_the_two_stages_would_find_them() -> None:
     small, full = population(300, 0.8)
     counted = shortfalls(small, full, 10, 0.9, [2.0], 5, queries=200)[2.0]
     draw, failed = np.random.default_rng(5), 0
     for _ in range(200):
-        rows = draw.choice(300, 75, replace=False)
+        rows = draw.integers(0, 300, 75)
         scores, truth = small[rows], full[rows]
         found = two_stages(lambda scores=scores: scores, lambda some, truth=truth: truth[some], 10, 20)
         failed += len(set(found.tolist()) & set(best(truth, 10).tolist())) < 9

@@ -16,6 +16,7 @@ Candidates are tested from strict to bold, and the first that fails ends the seq
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -108,6 +109,15 @@ def upper_bound(events: int, trials: int, alpha: float) -> float:
     return 1.0 if events >= trials else float(beta.ppf(1.0 - alpha, events + 1, trials - events))
 
 
+@functools.cache
+def most_events(trials: int, alpha: float, rate: float) -> int:
+    """With so many events the probability is still shown to be at most `rate`; -1: not even with none."""
+    found = -1
+    while found + 1 < trials and upper_bound(found + 1, trials, alpha) <= rate:
+        found += 1
+    return found
+
+
 def rows_needed(tolerance: float, confidence: float) -> int:
     """Rows without a disagreement that certify."""
     return math.ceil(math.log(1.0 - confidence) / math.log1p(-tolerance))
@@ -188,9 +198,7 @@ def pass_chance(expected: Expected, test: Test, aim: Aim, units: int) -> float:
     if test is Test.DISAGREEMENT:
         from scipy.stats import binom
 
-        allowed = -1
-        while allowed + 1 < units and upper_bound(allowed + 1, units, aim.alpha) <= aim.relative:
-            allowed += 1
+        allowed = most_events(units, aim.alpha, aim.relative)
         return float(binom.cdf(allowed, units, min(expected.differs, 1.0))) if allowed >= 0 else 0.0
     stakes = BETS / (1.0 + aim.relative)
     growth = (

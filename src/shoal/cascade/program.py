@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import math
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -20,8 +19,7 @@ from numpy.typing import NDArray
 
 from shoal.cascade.models.base import Model, Output
 from shoal.cascade.models.linear import Linear
-from shoal.cascade.models.trees import Trees
-from shoal.cascade.rowwise import NotPlain, Row, ways_of
+from shoal.cascade.rowwise import RowPath, row_path
 from shoal.cascade.steps.base import Block, Floats, Step
 from shoal.cascade.steps.columns import Affine
 from shoal.cascade.steps.lookup import LookupStep, fetch_together
@@ -167,16 +165,16 @@ class Program:
     def run(self, table: Table, *, without_store: str = "fail") -> Answers:
         """Raises ValueError for what is no number, as the original does, and OSError where a look-up store is away;
         with `approximate` the stage before answers then, where there is one."""
-        if len(table) == 1 and (answer := (self._run_one if self._linear else self._run_row)(table)) is not None:
-            return answer
+        if (one := self.score_one(table)) is not None:
+            return Answers(np.array([one[0]]), np.array([one[1]]), np.zeros(1, bool))
         answers = (self._run_linear if self._linear else self._run_features)(table, without_store == "approximate")
         linear = isinstance(self.stages[-1].model, Linear)
         if linear and not np.isfinite(answers.scores).all():
             raise ValueError("Input X contains NaN or infinity.")
         return answers
 
-    def _run_one(self, table: Table) -> Answers | None:
-        """One row: its stages are a few sums, and arrays of them would take longer. None where something is wrong."""
+    def _sums_of_one(self, table: Table) -> tuple[list[float], int] | None:
+        """Stages of a linear model are a few sums."""
         outputs, sums = self.stages[0].model.outputs, list(self._intercepts)
         for at, stage in enumerate(self.stages):
             begin = at * outputs
@@ -190,31 +188,21 @@ class Program:
             if not all(map(math.isfinite, scores)):
                 return None
             if stage.rule is None or stage.rule.sure_of(scores, stage.model.output):
-                break
-        return Answers(np.array([scores]), np.array([at]), np.zeros(1, bool))
+                return scores, at
+        raise AssertionError("the last stage answers every row")
 
     @functools.cached_property
-    def _row_ways(self) -> tuple[Row, ...] | None:
-        return ways_of(self.groups, self.stages)
+    def _row_path(self) -> RowPath | None:
+        return row_path(self.groups, self.stages)
 
-    def _run_row(self, table: Table) -> Answers | None:
-        """One row of numbers and joins through trees. None where there is no such way, or something is wrong."""
-        ways = self._row_ways
-        if ways is None or table.matrix is not None:
+    def score_one(self, table: Table) -> tuple[list[float], int] | None:
+        """One row's scores and the stage that gave them, without arrays. None where there is no such way, or something
+        is wrong."""
+        if len(table) != 1:
             return None
-        made: dict[int, Sequence[float]] = {}
-        scores: list[float] = []
-        try:
-            for at, stage in enumerate(self.stages):
-                for group in self._new[at]:
-                    made[group] = ways[group](table)
-                assert isinstance(stage.model, Trees)
-                scores = stage.model.score_row([one for group in stage.groups for one in made[group]])
-                if stage.rule is None or stage.rule.sure_of(scores, stage.model.output):
-                    break
-        except (NotPlain, KeyError, struct.error, TypeError, OverflowError):
-            return None
-        return Answers(np.array([scores]), np.array([at]), np.zeros(1, bool))
+        if self._linear:
+            return self._sums_of_one(table)
+        return None if table.matrix is not None or self._row_path is None else self._row_path(table)
 
     def _fuse(self) -> dict[int, Projection]:
         """By group, its product with the weights of the stage that first reads it and of those after."""

@@ -114,52 +114,75 @@ class Layout:
 
 
 def record(function: Callable[[Row], Sequence[Any]], rows: Sequence[Row]) -> Layout:
-    """Run the function on some rows with calls put off. Raises Invalid where rows give different features."""
+    """Run the function on some rows with calls put off. Where a branch gives one row another feature than the next, at
+    the same place, these features belong to the code. Raises Invalid where rows give more features than others."""
     eager: set[str] = set()
     while True:
-        try:
-            found = [_put_off(function, row, frozenset(eager)) for row in rows]
+        found = []
+        for row in rows:
+            items, looked = _put_off(function, row, frozenset(eager))
+            eager |= looked
+            found.append(items)
+        if len({len(one) for one in found}) != 1:
+            sizes = sorted({len(one) for one in found})
+            raise Invalid(
+                f"the function returns {sizes} features, by row", where="features", hint="return as many for each"
+            )
+        here = [{_name_of(one[place]) for one in found} for place in range(len(found[0]))]
+        mixed = {name for names in here if len(names) > 1 for name in names} - {CODE}
+        if not mixed - eager and all(len(names) == 1 for names in here):
             break
-        except Looked as error:
-            if error.name in eager:
-                raise Invalid(str(error), where=CODE) from None
-            eager.add(error.name)
-    if len({len(one) for one in found}) != 1:
-        sizes = sorted({len(one) for one in found})
-        raise Invalid(
-            f"the function returns {sizes} features, by row", where="features", hint="return as many for each"
-        )
-    names = []
-    for place in range(len(found[0])):
-        here = {one[place].name if isinstance(one[place], Placeholder) else CODE for one in found}
-        if len(here) > 1:
-            raise Invalid(f"at place {place} rows have different features: {', '.join(sorted(here))}", where="features")
-        names.append(here.pop())
+        eager |= mixed
     values = function(rows[0])
-    return Layout(tuple(names), tuple(int(np.size(value)) for value in values), frozenset(eager))
+    return Layout(tuple(names.pop() for names in here), tuple(int(np.size(one)) for one in values), frozenset(eager))
 
 
 def evaluate(function: Callable[[Row], Sequence[Any]], layout: Layout, group: str, rows: Sequence[Row]) -> Floats:
-    """One group's features: rows x width. The calls of all rows are made together where they have a batch form."""
+    """One group's features: rows x width. The calls of all rows are made together where they have a batch form. Raises
+    ValueError where a row has another number of features than those that were recorded."""
     places = [place for place, name in enumerate(layout.names) if name == group]
-    found = [_put_off(function, row, layout.eager) for row in rows]
+    found = [_put_off(function, row, layout.eager)[0] for row in rows]
+    if any(len(one) != len(layout.names) for one in found):
+        raise ValueError(f"the function returns other features than the {len(layout.names)} that were recorded")
     items = [one[place] for one in found for place in places]
-    if group != CODE:
-        arguments = [item.arguments if isinstance(item, Placeholder) else () for item in items]
-        batch = _batches.get(group)
-        items = list(batch(arguments)) if batch else [_marked[group](*one) for one in arguments]
-        if len(items) != len(arguments):
-            raise ValueError(f"the batch form of {group} gave {len(items)} values for {len(arguments)} calls")
-    flat = [np.ravel(np.asarray(item, np.float64)) for item in items]
+    batch = _batches.get(group)
+    own = [at for at, item in enumerate(items) if batch and _name_of(item) == group]
+    if batch and own:
+        values = list(batch([items[at].arguments for at in own]))
+        if len(values) != len(own):
+            raise ValueError(f"the batch form of {group} gave {len(values)} values for {len(own)} calls")
+        for at, value in zip(own, values, strict=True):
+            items[at] = value
+    flat = [np.ravel(np.asarray(_value(item), np.float64)) for item in items]
     if not flat:
         return np.empty((len(rows), layout.width(group)))
     return np.concatenate(flat).reshape(len(rows), layout.width(group))
 
 
-def _put_off(function: Callable[[Row], Sequence[Any]], row: Row, eager: frozenset[str]) -> list[Any]:
-    before, _running.eager = _running.eager, eager
+def _name_of(item: Any) -> str:
+    return item.name if isinstance(item, Placeholder) else CODE
+
+
+def _value(item: Any) -> Any:
+    """Of a branch that no recorded row took, another feature's call may be at this place: it is made here."""
+    return _marked[item.name](*item.arguments) if isinstance(item, Placeholder) else item
+
+
+def _put_off(
+    function: Callable[[Row], Sequence[Any]], row: Row, eager: frozenset[str]
+) -> tuple[list[Any], frozenset[str]]:
+    """What the function returns, and the features whose calls it could not put off: those of `eager`, and those whose
+    values this row's code looks into."""
+    before = _running.eager
     try:
-        return list(function(row))
+        while True:
+            _running.eager = eager
+            try:
+                return list(function(row)), eager
+            except Looked as error:
+                if error.name in eager:
+                    raise Invalid(str(error), where=CODE) from None
+                eager |= {error.name}
     finally:
         _running.eager = before
 

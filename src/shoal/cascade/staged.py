@@ -33,6 +33,8 @@ class StagedPipeline:
         self.kinds: dict[Key, str] = {}
         """Of each column: `text`, or `number`."""
         self._keys = dict.fromkeys(self.columns).keys()
+        self._read = tuple({key: None for group in program.groups for key in group.columns})
+        """Columns that a prediction needs, as the original needs no others."""
         self.original = original
         self.prefer_original = False
         """Whether the original's own code was faster: then it answers, in the process that has it."""
@@ -74,16 +76,22 @@ class StagedPipeline:
         """Labels, or values for a regression."""
         if self.prefer_original and self._staged is None and self.original is not None:
             return np.asarray(self.original.predict(X))
-        return self._named(self.program.run(self.table(X)).scores)
+        return self._named(self._scores(X))
 
     def predict_proba(self, X: Any) -> Floats:
         """rows x classes, from the stage that answered. Raises AttributeError where the model has none."""
-        return self._full.output.probabilities(self.program.run(self.table(X)).scores)
+        return self._full.output.probabilities(self._scores(X))
 
     def decision_function(self, X: Any) -> Floats:
         """Raw scores from the stage that answered: one a row for two classes and for regression."""
-        scores = self.program.run(self.table(X)).scores
+        scores = self._scores(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def _scores(self, X: Any) -> Floats:
+        """rows x outputs, from the stage that answered each row."""
+        table, program = self.table(X, self._read), self._staged or self._full
+        one = program.score_one(table)
+        return program.run(table).scores if one is None else np.array([one[0]])
 
     def answers(self, X: Any) -> tuple[Array, Places]:
         """Predictions, and by row the stage that gave them; the last stage is the full pipeline."""
@@ -97,15 +105,16 @@ class StagedPipeline:
         """Predictions of these scores."""
         return self._named(scores)
 
-    def table(self, X: Any) -> Table:
-        """Raises ValueError where a column is missing, or a matrix has another number of columns."""
+    def table(self, X: Any, names: Sequence[Key] | None = None) -> Table:
+        """All columns, or those of these names. Raises ValueError where a column is missing, or a matrix has another
+        number of columns."""
         table = Table.of(X)
         if table.columns.keys() == self._keys:
             return table
         if isinstance(self.columns[0], int):
             given, wanted = len(table.columns), len(self.columns)
             raise ValueError(f"X has {given} features, but the pipeline is expecting {wanted} features as input")
-        return Table({key: table.column(key) for key in self.columns}, len(table))
+        return Table({key: table.column(key) for key in names or self.columns}, len(table))
 
     def _named(self, scores: Floats) -> Array:
         output = self._full.output

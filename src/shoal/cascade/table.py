@@ -32,6 +32,8 @@ class Table:
     def of(cls, data: Any) -> Table:
         """From texts, a matrix, a data frame (pandas or polars), a mapping of columns, or a list of mappings. Raises
         ValueError for anything else."""
+        if type(data) is dict and len(sizes := set(map(len, data.values()))) == 1:  # of one row, it is to be quick
+            return cls(data, sizes.pop())
         if isinstance(data, Table):
             return data
         if isinstance(data, str | bytes):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shoal.cascade.models.base import Link, Model, Output, output_of
-from shoal.cascade.models.trees import CATEGORY, LEAF, NUMBER, Combine, Trees
+from shoal.cascade.models.trees import CATEGORY, LEAF, NUMBER, Accepts, Combine, Trees
 from shoal.cascade.steps.base import Array, Floats
 
 
@@ -113,7 +113,7 @@ def _forest(estimator: Any, *, classes: bool) -> Trees | None:
         _plain_tree(builder, tree, -1 if width > 1 else 0, leaf)
     output = output_of(Link.PROBABILITY, estimator.classes_) if classes else Output(Link.VALUE)
     features = int(estimator.n_features_in_)
-    return Trees(features, np.zeros(width), False, True, Combine.MEAN, builder.arrays(), output)
+    return Trees(features, np.zeros(width), False, True, Combine.MEAN, builder.arrays(), output, Accepts.MISSING)
 
 
 def _gradient_boosting(estimator: Any) -> Trees | None:
@@ -129,7 +129,8 @@ def _gradient_boosting(estimator: Any) -> Trees | None:
     for stage in estimator.estimators_:
         for output, one in enumerate(stage):
             _plain_tree(builder, one.tree_, output, one.tree_.value[:, 0, :] * estimator.learning_rate)
-    return Trees(features, base, False, True, Combine.SUM, builder.arrays(), _boosted_output(estimator, len(base)))
+    means = _boosted_output(estimator, len(base))
+    return Trees(features, base, False, True, Combine.SUM, builder.arrays(), means, Accepts.NUMBERS)
 
 
 def _boosted_output(estimator: Any, outputs: int) -> Output:

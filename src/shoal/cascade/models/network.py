@@ -18,6 +18,7 @@ import numpy as np
 
 from shoal.cascade.models.base import Model, Output
 from shoal.cascade.steps.base import Array, Arrays, Floats
+from shoal.cascade.steps.columns import finite
 
 
 class Evaluator(StrEnum):
@@ -63,7 +64,8 @@ class Network:
         return int(self.weights[-1].shape[1])
 
     def scores(self, features: Any) -> Floats:
-        """Sparse features are never made dense: then NumPy evaluates."""
+        """Sparse features are never made dense: then NumPy evaluates. Raises ValueError for what is no number."""
+        finite(np.asarray(features.data if hasattr(features, "tocsr") else features, np.float64), missing=False)
         if hasattr(features, "tocsr") or self.evaluator is Evaluator.NUMPY or self._session is None:
             return self._by_numpy(features)
         (found,) = self._session.run(None, {"x": np.ascontiguousarray(features, np.float64)})

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -14,6 +13,7 @@ import numpy as np
 from shoal.cascade import native
 from shoal.cascade.models.base import Output
 from shoal.cascade.steps.base import Array, Arrays, Floats
+from shoal.cascade.steps.columns import finite
 
 LEAF, NUMBER, CATEGORY = 0, 1, 2
 _ARRAYS: Mapping[str, type[np.generic]] = {
@@ -33,6 +33,14 @@ class Combine(StrEnum):
     MEAN = "mean"  # of all trees
 
 
+class Accepts(StrEnum):
+    """What is no number, or too large for a float, may be refused by the library that the trees come from."""
+
+    ANY = "any"
+    MISSING = "missing"  # NaN only
+    NUMBERS = "numbers"
+
+
 @dataclass(frozen=True)
 class Trees:
     """`base`: what each output begins with; `strict`: x < threshold goes left, not x <= threshold; `single`: values are
@@ -47,6 +55,7 @@ class Trees:
     combine: Combine
     arrays: Mapping[str, Array]
     output: Output
+    accepts: Accepts = Accepts.ANY
 
     def __post_init__(self) -> None:
         check(self)
@@ -62,10 +71,11 @@ class Trees:
     def scores(self, features: Any) -> Floats:
         if type(features) is np.ndarray and features.shape == (1, self.features) and self._kernel is not None:
             row = features if features.dtype == np.float64 else features.astype(np.float64)
-            return np.array([self._of_bytes(self._kernel, row.tobytes())])
+            return np.array([self.score_packed(row.tobytes())])
         values = np.ascontiguousarray(features.toarray() if hasattr(features, "toarray") else features, np.float64)
         if values.ndim != 2 or values.shape[1] != self.features:
             raise ValueError(f"X has {values.shape[-1]} features, but the trees are expecting {self.features}")
+        self._refuse(values)
         out = np.repeat(self.base[None, :], len(values), axis=0)
         kernel = self._kernel
         if kernel is not None:
@@ -74,23 +84,26 @@ class Trees:
             self._walk(values, out)
         return out / self.trees if self.combine is Combine.MEAN else out
 
-    def score_row(self, values: Sequence[float]) -> list[float]:
-        """The scores of one row, without arrays; only where there is a kernel. Raises struct.error for what is no
-        number."""
+    def score_packed(self, row: bytes) -> list[float]:
+        """The scores of one row, the bytes of its doubles; only where there is a kernel. Raises ValueError for a row of
+        another width."""
         assert self._kernel is not None
-        return self._of_bytes(self._kernel, self._pack(*values))
+        if len(row) != 8 * self.features:
+            raise ValueError(f"X has {len(row) // 8} features, but the trees are expecting {self.features}")
+        if self.accepts is not Accepts.ANY:
+            self._refuse(np.frombuffer(row))
+        found = self._kernel.add_one(row, self._base)
+        return [one / self.trees for one in found] if self.combine is Combine.MEAN else found
+
+    def _refuse(self, values: Floats) -> None:
+        """Raises ValueError for what the library refuses."""
+        if self.accepts is not Accepts.ANY:
+            with np.errstate(over="ignore"):
+                finite(values.astype(np.float32), missing=self.accepts is Accepts.MISSING)
 
     @property
     def has_kernel(self) -> bool:
         return self._kernel is not None
-
-    def _of_bytes(self, kernel: native.ForestKernel, row: bytes) -> list[float]:
-        found = kernel.add_one(row, self._base)
-        return [one / self.trees for one in found] if self.combine is Combine.MEAN else found
-
-    @functools.cached_property
-    def _pack(self) -> Callable[..., bytes]:
-        return struct.Struct(f"{self.features}d").pack
 
     @functools.cached_property
     def _base(self) -> tuple[float, ...]:
@@ -146,7 +159,7 @@ class Trees:
     def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         parameters = {
             "features": self.features, "strict": self.strict, "single": self.single, "combine": self.combine.value,
-            "output": self.output.as_json(),
+            "output": self.output.as_json(), "accepts": self.accepts.value,
         }  # fmt: skip
         return parameters, {"base": self.base, **self.arrays}
 
@@ -156,7 +169,7 @@ class Trees:
             int(parameters["features"]), np.asarray(arrays["base"], np.float64), bool(parameters["strict"]),
             bool(parameters["single"]), Combine(parameters["combine"]),
             {name: np.ascontiguousarray(arrays[name], kind) for name, kind in _ARRAYS.items()},
-            Output.from_json(parameters["output"]),
+            Output.from_json(parameters["output"]), Accepts(parameters["accepts"]),
         )  # fmt: skip
 
 

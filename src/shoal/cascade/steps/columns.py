@@ -17,6 +17,13 @@ def numbers(block: Block) -> Floats:
     return np.asarray(block, dtype=np.float64)
 
 
+def finite(values: Floats, *, missing: bool) -> Floats:
+    """The same. Raises ValueError for infinity, and for NaN unless it may be `missing`, as scikit-learn does."""
+    if not np.isfinite(values).all() and (np.isinf(values).any() or not missing):
+        raise ValueError("Input X contains NaN or infinity.")
+    return values
+
+
 @dataclass(frozen=True)
 class AsNumbers:
     """Doubles as they come."""
@@ -64,7 +71,7 @@ class Affine:
                 raise ValueError("Cannot center sparse matrices")
             factor = self.terms.get("multiply", np.ones(1)) / self.terms.get("divide", np.ones(1))
             return block.multiply(np.reshape(factor, (1, -1))).tocsr()
-        values = numbers(block)
+        values = finite(numbers(block), missing=True)
         functions: dict[str, Callable[[Any, Any], Floats]] = {
             "subtract": np.subtract, "divide": np.divide, "multiply": np.multiply, "add": np.add,
         }  # fmt: skip
@@ -95,7 +102,7 @@ class Impute:
     width: int | None = None
 
     def apply(self, block: Block) -> Floats:
-        values = numbers(block)
+        values = finite(numbers(block), missing=self.missing is None)
         return np.where(np.isnan(values) if self.missing is None else values == self.missing, self.fill, values)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -135,12 +142,15 @@ class Codes:
 
     def __init__(self, categories: Sequence[Sequence[Any]]) -> None:
         self._places = [{one: place for place, one in enumerate(of) if one == one} for of in categories]
+        self._texts = any(isinstance(one, str) for of in categories for one in of)
         self._missing = [next((place for place, one in enumerate(of) if one != one), -1) for of in categories]
 
     def of(self, block: Block) -> Array:
         """rows x columns; -1 where the value is not a category."""
         if np.shape(block)[1] != len(self._places):
             raise ValueError(f"{np.shape(block)[1]} columns, where {len(self._places)} are expected")
+        if self._texts and block.dtype.kind in "fiub":
+            raise TypeError(f"categories are texts, and the values are of type {block.dtype}")
         found = np.empty((len(block), len(self._places)), np.int64)
         for column, places in enumerate(self._places):
             values = block[:, column].tolist()
