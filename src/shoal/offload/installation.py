@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from shoal.offload.settings import OffloadSettings, read_settings
+from shoal.offload.summaries import Summaries
 
 _lock = threading.RLock()
 
@@ -64,6 +65,7 @@ class Installation:
         self._undo: list[Callable[[], None]] = []
         self._finder = _AfterImport({})
         self._evaluator: Any = None
+        self._summary = Summaries(os.environ)
 
     def begin(self) -> None:
         for name, action in (
@@ -81,7 +83,7 @@ class Installation:
         if self.settings.report:
             atexit.register(self._report)
         if self.settings.summary:
-            atexit.register(_print_summary)
+            self._summary.begin()
 
     def end(self) -> None:
         if self._finder in sys.meta_path:
@@ -89,7 +91,7 @@ class Installation:
         while self._undo:
             self._undo.pop()()
         atexit.unregister(self._report)
-        atexit.unregister(_print_summary)
+        self._summary.end()
 
     def _report(self) -> None:
         from shoal.offload.profile import PROFILE
@@ -158,15 +160,6 @@ class Installation:
         original = getattr(owner, name)
         setattr(owner, name, wrapper(original))
         self._undo.append(lambda: setattr(owner, name, original))
-
-
-def _print_summary() -> None:
-    from shoal.offload.listing import told
-    from shoal.offload.profile import PROFILE
-
-    text = told(PROFILE.records())
-    if text:
-        print(f"shoal offload: {text}", file=sys.stderr)
 
 
 def _library_folders() -> tuple[str, ...]:

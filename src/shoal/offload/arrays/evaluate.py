@@ -284,6 +284,7 @@ def _record(program: Program, way: Way, seconds: float, reduction: str | None) -
     weights = [way.weight(one) for one in program.operations]
     total = sum(weights) or 1.0
     each_bytes = program.bytes_touched / len(program.operations)
+    estimate = seconds if way.backend == "plain" else way.alternatives.get("plain", seconds)
     for one, weight in zip(program.operations, weights, strict=True):
         code, lasti, _ = one.node.site
         PROFILE.add(
@@ -293,6 +294,8 @@ def _record(program: Program, way: Way, seconds: float, reduction: str | None) -
             way.reason_of(one),
             seconds * weight / total,
             each_bytes,
+            "",
+            (estimate - seconds) * weight / total,
         )
     if reduction is not None:
         code, lasti, _ = program.operations[-1].node.site
