@@ -168,7 +168,7 @@ class Evaluator:
                 return None
         try:
             shape = np.broadcast_shapes(*shapes)
-        except ValueError:
+        except (ValueError, RuntimeError):  # the latter: more than 32 dimensions
             return None
         size = int(np.prod(shape, dtype=np.int64))
         if size < state.threshold:

@@ -47,7 +47,7 @@ def _show(found: Summary) -> None:
         (name, found.calls[name], f"{found.seconds[name]:.2f} s", f"{shares[name]:.0%}") for name in sorted(found.calls)
     ]
     put(table(("backend", "calls", "time", "share"), rows))
-    print(f"\nabout {found.saved:.2f} s less than with the plain library")
+    print(f"\nabout {abs(found.saved):.2f} s {'less' if found.saved >= 0 else 'more'} than with the plain library")
     if found.stayed:
         print("\ncalls that stayed with it:")
         for reason, count in sorted(found.stayed.items(), key=lambda each: -each[1]):
