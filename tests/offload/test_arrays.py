@@ -126,6 +126,20 @@ def test_an_array_grows_and_shrinks_in_place(make: Any) -> None:
     assert other.shape == (N // 2, 2)
 
 
+def test_a_result_that_is_an_argument_is_the_callers_own_object() -> None:
+    square, out = np.ones((40, 40)), np.empty((40, 40))
+    assert np.dot(square, square, out) is out
+    assert np.dot(square, square, out=out) is out
+    assert (square * 1.4).round(out=out) is out
+    assert out[0, 0] == 1.0
+
+    class Decides:
+        def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+            return ("its own", len(options.get("out", ())))
+
+    assert np.sin(Decides(), out) == ("its own", 1)  # type: ignore[call-overload]
+
+
 def test_promotion_and_overflow_are_those_of_numpy() -> None:
     small = np.ones(N, np.uint8)
     assert (small * 200 + np.uint8(100)).dtype == np.uint8

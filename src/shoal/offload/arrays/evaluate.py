@@ -127,7 +127,7 @@ class Evaluator:
         for kind in sorted(faults):
             _warn_at(kind, name, frame.f_code, frame.f_lasti, frame.f_globals)
         if outs is not None:
-            return _own_outputs(outs, result)
+            return _own_outputs(outs, options["out"], result)
         return tuple(map(track, result)) if isinstance(result, tuple) else track(result)
 
     def _fallback(self, ufunc: Any, reason: str, frame: Any) -> None:
@@ -144,9 +144,9 @@ class Evaluator:
         )
 
     def _within_library(self, ufunc: Any, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        outs = options.get("out")
-        result = getattr(ufunc, method)(*map(strip, inputs), **{key: strip(value) for key, value in options.items()})
-        return result if outs is None else _own_outputs(outs, result)
+        taken = {key: strip(value) for key, value in options.items()}
+        result = getattr(ufunc, method)(*map(strip, inputs), **taken)
+        return _own_outputs(options["out"], taken["out"], result) if "out" in options else result
 
     def _threaded(
         self, ufunc: Any, inputs: tuple[Any, ...], options: dict[str, Any]
@@ -207,12 +207,13 @@ class Evaluator:
             return getattr(args[0], name)
         elif name in _VIEWS:
             return function._implementation(*map(_computed, args), **options)
-        out = options.get("out")
+        taken, named = strip(args), strip(options)
         began = time.perf_counter()
-        result = function(*strip(args), **strip(options))
+        result = function(*taken, **named)
         PROFILE.add((frame.f_code, frame.f_lasti), name, "plain", "not-elementwise", time.perf_counter() - began)
-        if out is not None and type(result) is np.ndarray and isinstance(out, np.ndarray):
-            return out
+        for each, given in (*zip(args, taken, strict=True), *((options[key], named[key]) for key in options)):
+            if result is given and type(result) is np.ndarray:
+                return each  # the caller's own array, which was written
         if type(result) is np.ndarray and result.base is not None:
             for each in args:
                 if isinstance(each, np.ndarray):
@@ -254,13 +255,12 @@ def _computed(value: Any) -> Any:
     return value.compute() if type(value) is Lazy else value
 
 
-def _own_outputs(outs: tuple[Any, ...], result: Any) -> Any:
-    """The caller's own arrays, as NumPy returns them."""
-    results = result if type(result) is tuple else (result,)
-    own = tuple(
-        each if given is None else given for given, each in zip((*outs, *(None,) * len(results)), results, strict=False)
-    )
-    return own if type(result) is tuple else own[0]
+def _own_outputs(outs: Any, stripped: Any, result: Any) -> Any:
+    """The caller's own arrays in place of the plain ones that were written, as NumPy returns them."""
+    own = {id(given): each for each, given in zip(outs, stripped, strict=True)} if type(outs) is tuple else {}
+    if type(result) is tuple:
+        return tuple(own.get(id(each), each) for each in result)
+    return own.get(id(result), result)
 
 
 def _plainly(function: Any, inputs: tuple[Any, ...], options: dict[str, Any], faults: set[str]) -> Any:

@@ -125,7 +125,7 @@ class Tracked(np.ndarray[Any, Any]):
             return
         if refcheck and sys.getrefcount(self) > ALONE:
             raise ValueError(REFERENCED)
-        moved = np.array(plain(self))
+        moved = plain(self).copy()
         moved.resize(given, refcheck=False)
         self.__setstate__(moved.__reduce__()[2])  # type: ignore[operator, index]
 
@@ -146,8 +146,12 @@ def _fresh(name: str) -> Callable[..., Any]:
     """A method of arrays whose result has memory of its own."""
 
     def method(self: Any, *args: Any, **options: Any) -> Any:
-        args, options = strip(args), strip(options)
-        return track(getattr(plain(self), name)(*args, **options))
+        taken, named = strip(args), strip(options)
+        result = getattr(plain(self), name)(*taken, **named)
+        for each, given in (*zip(args, taken, strict=True), *((options[key], named[key]) for key in options)):
+            if result is given:
+                return each  # the caller's own array, which was written
+        return track(result)
 
     method.__name__ = name
     return method
