@@ -71,7 +71,8 @@ class Installation:
         for name, action in (
             ("numpy", self._arrays),
             ("pandas", self._frames),
-            ("sklearn.decomposition._truncated_svd", self._decomposition),
+            ("sklearn.decomposition._truncated_svd", lambda: self._decomposition("_truncated_svd", "TruncatedSVD.fit")),
+            ("sklearn.decomposition._pca", lambda: self._decomposition("_pca", "PCA.fit")),
             ("sklearn.neighbors._classification", self._neighbours),
         ):
             if name in sys.modules:
@@ -145,11 +146,12 @@ class Installation:
         if copy_on_write():
             self._undo.append(install(self._evaluator.parts, strict=self.settings.strict))
 
-    def _decomposition(self) -> None:
+    def _decomposition(self, module: str, call: str) -> None:
         from shoal.offload.estimators.gram import gram_svds
 
         if not self.settings.strict:
-            self._replace(sys.modules["sklearn.decomposition._truncated_svd"], "svds", gram_svds)
+            owner = sys.modules[f"sklearn.decomposition.{module}"]
+            self._replace(owner, "svds", lambda original: gram_svds(original, call))
 
     def _neighbours(self) -> None:
         from shoal.offload.estimators.neighbours import predicting
