@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import warnings
@@ -19,6 +20,7 @@ from shoal.offload.arrays.program import Program, build, roll
 from shoal.offload.arrays.results import result_dtype
 from shoal.offload.arrays.state import error_state, is_program, state
 from shoal.offload.arrays.tracked import Tracked, memory, strip, track
+from shoal.offload.arrays.worth import Worth
 from shoal.offload.explain import Decisions
 from shoal.offload.profile import PROFILE, REASONS, line_of
 from shoal.offload.settings import Fallback
@@ -35,6 +37,8 @@ class Evaluator:
     def __init__(self, chooser: Chooser) -> None:
         self.chooser = chooser
         self.decisions = Decisions(chooser.settings.explain) if chooser.settings.explain else None
+
+        self._worth = Worth(chooser.settings.threshold)
 
     def attach(self, threshold: int) -> None:
         state.threshold = threshold
@@ -75,10 +79,11 @@ class Evaluator:
             return self._run(program, reducer)
 
     def _run(self, program: Program, reducer: Reducer | None) -> list[Any]:
+        own = time.thread_time()
         way = self.chooser.choose(program, total=reducer is not None and reducer.of_total is not None)
         output = None
         outputs = [np.empty(program.shape, each.dtype) for each in program.outputs]
-        began, worked = time.perf_counter(), time.process_time()
+        began, worked, own = time.perf_counter(), time.process_time(), time.thread_time() - own
         outcome = way.chunks.run(program, outputs, way.replaced, reducer, way.kernel)
         seconds = time.perf_counter() - began
         # on a shared machine the time that the work took, not the time that it waited for a core
@@ -98,6 +103,8 @@ class Evaluator:
         if self.decisions is not None:
             self.decisions.observe(program, way, seconds, self.chooser.absent())
         _record(program, way, seconds, None if reducer is None else reducer.name)
+        gain = way.alternatives["plain"] - min(seconds, share)
+        state.threshold = self._worth.threshold(state.threshold, program, gain - own)
         _warn(program, outcome.faults)
         return outcome.parts
 
@@ -170,7 +177,7 @@ class Evaluator:
             shape = np.broadcast_shapes(*shapes)
         except (ValueError, RuntimeError):  # the latter: more than 32 dimensions
             return None
-        size = int(np.prod(shape, dtype=np.int64))
+        size = math.prod(shape)
         if size < state.threshold:
             return None
         dtype = result_dtype(tuple(key))
