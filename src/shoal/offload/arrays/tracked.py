@@ -127,7 +127,7 @@ class Tracked(np.ndarray[Any, Any]):
             raise ValueError(REFERENCED)
         moved = plain(self).copy()
         moved.resize(given, refcheck=False)
-        self.__setstate__(moved.__reduce__()[2])  # type: ignore[operator, index]
+        self.__setstate__(moved.__reduce__()[2])
 
     def __repr__(self) -> str:
         return repr(plain(self))
