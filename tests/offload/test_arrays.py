@@ -106,6 +106,40 @@ def test_out_is_the_callers_own_object() -> None:
     assert out[1] == 2.0
 
 
+@pytest.mark.parametrize("make", [values, lambda: values() * 2])
+def test_an_array_grows_and_shrinks_in_place(make: Any) -> None:
+    array = make()
+    expected = np.array(array).tolist()
+    array.resize(2 * N)
+    assert array.tolist() == [*expected, *[0.0] * N]
+    array.resize((2, 3))
+    assert array.shape == (2, 3)
+    assert (array + 1)[0].tolist() == [each + 1 for each in expected[:3]]
+    other = make()
+    kept = other[1:]
+    with pytest.raises(ValueError, match="refer"):
+        other.resize(5)
+    with pytest.raises(ValueError, match="own"):
+        kept.resize(5)
+    assert kept[0] == expected[1]
+    other.resize((N // 2, 2))
+    assert other.shape == (N // 2, 2)
+
+
+def test_a_result_that_is_an_argument_is_the_callers_own_object() -> None:
+    square, out = np.ones((40, 40)), np.empty((40, 40))
+    assert np.dot(square, square, out) is out
+    assert np.dot(square, square, out=out) is out
+    assert (square * 1.4).round(out=out) is out
+    assert out[0, 0] == 1.0
+
+    class Decides:
+        def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+            return ("its own", len(options.get("out", ())))
+
+    assert np.sin(Decides(), out) == ("its own", 1)  # type: ignore[call-overload]
+
+
 def test_promotion_and_overflow_are_those_of_numpy() -> None:
     small = np.ones(N, np.uint8)
     assert (small * 200 + np.uint8(100)).dtype == np.uint8

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
-from sklearn.decomposition import TruncatedSVD
+from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.neighbors import KNeighborsClassifier
 
 from shoal.offload import OffloadSettings, install, uninstall
@@ -61,6 +61,19 @@ def test_matrices_without_clear_directions_stay_with_scipy(installed: None, data
     model = TruncatedSVD(2, algorithm="arpack", random_state=0).fit(data)
     np.testing.assert_allclose(model.singular_values_, plain.singular_values_, rtol=1e-6, atol=1e-6)
     assert ("TruncatedSVD.fit", "plain") in backends()
+
+
+def test_components_have_the_same_attributes_by_the_gram_matrix(installed: None) -> None:
+    data, _ = make_blobs(n_samples=4096, n_features=64, centers=5, random_state=1)
+    model = PCA(3, svd_solver="arpack", random_state=0)
+    found = model.fit_transform(data)
+    assert ("PCA.fit", "gram") in backends()
+    uninstall()
+    plain = PCA(3, svd_solver="arpack", random_state=0)
+    np.testing.assert_allclose(found, plain.fit_transform(data), rtol=1e-7, atol=1e-7)
+    for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
+        np.testing.assert_allclose(getattr(model, name), getattr(plain, name), rtol=1e-7, atol=1e-7)
+    assert clone(model).get_params() == plain.get_params()
 
 
 def test_strict_leaves_the_estimators_alone() -> None:

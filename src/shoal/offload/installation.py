@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from shoal.offload.settings import OffloadSettings, read_settings
+from shoal.offload.summaries import Summaries
 
 _lock = threading.RLock()
 
@@ -64,12 +65,14 @@ class Installation:
         self._undo: list[Callable[[], None]] = []
         self._finder = _AfterImport({})
         self._evaluator: Any = None
+        self._summary = Summaries(os.environ)
 
     def begin(self) -> None:
         for name, action in (
             ("numpy", self._arrays),
             ("pandas", self._frames),
-            ("sklearn.decomposition._truncated_svd", self._decomposition),
+            ("sklearn.decomposition._truncated_svd", lambda: self._decomposition("_truncated_svd", "TruncatedSVD.fit")),
+            ("sklearn.decomposition._pca", lambda: self._decomposition("_pca", "PCA.fit")),
             ("sklearn.neighbors._classification", self._neighbours),
         ):
             if name in sys.modules:
@@ -81,7 +84,7 @@ class Installation:
         if self.settings.report:
             atexit.register(self._report)
         if self.settings.summary:
-            atexit.register(_print_summary)
+            self._summary.begin()
 
     def end(self) -> None:
         if self._finder in sys.meta_path:
@@ -89,7 +92,7 @@ class Installation:
         while self._undo:
             self._undo.pop()()
         atexit.unregister(self._report)
-        atexit.unregister(_print_summary)
+        self._summary.end()
 
     def _report(self) -> None:
         from shoal.offload.profile import PROFILE
@@ -134,18 +137,21 @@ class Installation:
         self._undo.append(undo)
 
     def _frames(self) -> None:
-        from shoal.offload.frames import strings
+        from shoal.offload.frames import csv, strings
         from shoal.offload.frames.series import copy_on_write, install
 
         self._undo.append(strings.install())
+        if "polars" in self.settings.allowed and not self.settings.strict:
+            self._undo.append(csv.install(self.settings.cores))
         if copy_on_write():
             self._undo.append(install(self._evaluator.parts, strict=self.settings.strict))
 
-    def _decomposition(self) -> None:
+    def _decomposition(self, module: str, call: str) -> None:
         from shoal.offload.estimators.gram import gram_svds
 
         if not self.settings.strict:
-            self._replace(sys.modules["sklearn.decomposition._truncated_svd"], "svds", gram_svds)
+            owner = sys.modules[f"sklearn.decomposition.{module}"]
+            self._replace(owner, "svds", lambda original: gram_svds(original, call))
 
     def _neighbours(self) -> None:
         from shoal.offload.estimators.neighbours import predicting
@@ -158,15 +164,6 @@ class Installation:
         original = getattr(owner, name)
         setattr(owner, name, wrapper(original))
         self._undo.append(lambda: setattr(owner, name, original))
-
-
-def _print_summary() -> None:
-    from shoal.offload.listing import told
-    from shoal.offload.profile import PROFILE
-
-    text = told(PROFILE.records())
-    if text:
-        print(f"shoal offload: {text}", file=sys.stderr)
 
 
 def _library_folders() -> tuple[str, ...]:

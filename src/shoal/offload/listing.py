@@ -12,11 +12,13 @@ from shoal.offload.profile import REASONS, CallRecord
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Seconds and calls by backend, and of those that stayed with the plain library by reason."""
+    """Seconds and calls by backend, those that stayed with the plain library by reason, and the seconds less than the
+    plain library is estimated to take."""
 
     seconds: dict[str, float]
     calls: dict[str, int]
     stayed: dict[str, int]
+    saved: float
 
 
 def summary(records: Sequence[CallRecord]) -> Summary:
@@ -28,15 +30,16 @@ def summary(records: Sequence[CallRecord]) -> Summary:
         calls[each.backend] += each.calls
         if each.backend == "plain":
             stayed[each.reason] += each.calls
-    return Summary(dict(seconds), dict(calls), dict(stayed))
+    return Summary(dict(seconds), dict(calls), dict(stayed), sum(each.saved for each in records))
 
 
-def told(records: Sequence[CallRecord]) -> str:
+def told(found: Summary) -> str:
     """One line: calls and seconds by backend, and the most frequent reason to stay. Empty without calls."""
-    if not records:
+    if not found.calls:
         return ""
-    found = summary(records)
     parts = [f"{found.calls[name]} calls in {name} {found.seconds[name]:.2f} s" for name in sorted(found.calls)]
+    if found.saved > 0:
+        parts.append(f"about {found.saved:.2f} s saved")
     if found.stayed:
         reason = max(found.stayed, key=lambda each: found.stayed[each])
         parts.append(f"most that stayed: {REASONS[reason]}")

@@ -12,7 +12,7 @@ from shoal.core import Invalid
 
 PREFIX = "SHOAL_OFFLOAD__"
 
-BACKENDS = ("chunks", "torch", "compiled", "sklearnex")
+BACKENDS = ("chunks", "torch", "compiled", "sklearnex", "polars")
 """In the order in which they are explained. The plain library needs no name: it is always there."""
 
 

@@ -21,8 +21,15 @@ class _Manifest:
 
 
 @dataclass
+class _Record:
+    id: str = "j-1"
+    progress: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
 class _Job:
     manifest: _Manifest = field(default_factory=lambda: _Manifest({}))
+    job: _Record = field(default_factory=_Record)
 
 
 def prepared(section: Any, **changes: Any) -> Gang:
@@ -63,3 +70,14 @@ def test_what_is_lost_while_it_is_off() -> None:
     (found,) = Offload.off()
     assert "plain libraries" in found.consequence
     assert all(each.name.startswith("offload: ") for each in Offload.probe(Path("/")))
+
+
+async def test_a_running_job_is_explained_by_its_calls() -> None:
+    extension = Offload(None, OffloadSection())  # type: ignore[arg-type]
+    assert await extension.explain(None, _Job()) == ()  # type: ignore[arg-type]
+    metrics = {"offload/calls/compiled": 3.0, "offload/seconds/compiled": 1.5, "offload/saved_s": 2.0}
+    job = _Job(job=_Record(progress={"metrics": metrics}))
+    (found,) = await extension.explain(None, job)  # type: ignore[arg-type]
+    assert not found.blocking
+    assert found.reason.text == "its calls so far: 3 calls in compiled 1.50 s, about 2.00 s saved"
+    assert found.change == "`shoal offload report j-1`"

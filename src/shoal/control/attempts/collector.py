@@ -97,7 +97,7 @@ class Collector(BackgroundLoop):
             lines = await self._lines(gang_name(job.id, attempt.number, RUN), stream, tail)
             for read in await _read_all(stream, lines, live.manifest.metrics.regex):
                 points += _absorb(read, progress, tail, job.id, attempt.number, self._jobs.now())
-                if stream == "metrics":
+                if stream == "metrics" and ("step" in read or "checkpoint" in read):
                     progress["hooks"] = True
         if tail.offsets == before:
             if job.progress:
@@ -190,7 +190,8 @@ def _absorb(
             progress[name] = value
     if step is not None:
         progress["step"] = tail.step = step
-    progress["reported_at"] = at
+    if step is not None or tail.step is None:  # a line without a step says nothing of when the last one was reached
+        progress["reported_at"] = at
     # A JSON-lines file of the user's own holds its values at the top level.
     values = read.get("metrics", {key: value for key, value in read.items() if key not in ("at", "step", "total")})
     numbers = {_text(name, 128): _number(value) for name, value in values.items()} if isinstance(values, dict) else {}

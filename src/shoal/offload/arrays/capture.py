@@ -87,7 +87,7 @@ def capture(ufunc: Any, inputs: tuple[Any, ...], frame: Any) -> Lazy | None:
         elif shape != own_shape:
             try:
                 shape = np.broadcast_shapes(shape, own_shape)
-            except ValueError:
+            except (ValueError, RuntimeError):  # the latter: more than 32 dimensions
                 return _stays("types")  # the plain call raises the error
     dtype = result_dtype(tuple(key))
     if dtype is None or shape is None:

@@ -35,6 +35,10 @@ _AT_ONCE, _IN_TIME = 2.0, 3.0
 """A kernel is made at once where one evaluation gains this multiple of its price, and in the background where those so
 far would have gained that multiple."""
 
+_TRIED = 1 << 19
+"""Elements up to which the plain way is measured once, too: an estimate of it decides nothing where little is gained.
+Not where the user has set the threshold."""
+
 _LOAD_AGE_S = 1.0
 _CROWDED = 2.0
 """Runnable threads of others for each core, from which one thread of this program is enough."""
@@ -111,6 +115,13 @@ class Chooser:
                     "torch", "chunks", cut, expected("torch", program, seconds), seconds, replaced, costs=costs
                 )
         best = min(ways.values(), key=lambda each: each.expected_s)
+        if (
+            program.size <= _TRIED
+            and self.settings.threshold == OffloadSettings().threshold
+            and costs.measured(best.backend, program)
+            and not costs.measured("plain", program)
+        ):
+            best = ways["plain"]
         return replace(best, alternatives={name: each.expected_s for name, each in ways.items()})
 
     def _replacements(self, program: Program) -> Mapping[Any, Function]:

@@ -106,7 +106,7 @@ class Chunks:
 
 
 def _elements(block: Block) -> int:
-    return int(np.prod([each.stop - each.start for each in block]))
+    return math.prod(each.stop - each.start for each in block)
 
 
 def _one(
@@ -119,7 +119,7 @@ def _one(
     found: set[Fault],
 ) -> np.ndarray:
     shape = tuple(each.stop - each.start for each in block)
-    size = int(np.prod(shape))
+    size = math.prod(shape)
     buffers = [each[:size].reshape(shape) for each in _buffers(scratch, max(elements, size))]
     written = [each[block] for each in outputs]
     number = 0

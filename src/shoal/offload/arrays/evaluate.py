@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import warnings
@@ -19,6 +20,7 @@ from shoal.offload.arrays.program import Program, build, roll
 from shoal.offload.arrays.results import result_dtype
 from shoal.offload.arrays.state import error_state, is_program, state
 from shoal.offload.arrays.tracked import Tracked, memory, strip, track
+from shoal.offload.arrays.worth import Worth
 from shoal.offload.explain import Decisions
 from shoal.offload.profile import PROFILE, REASONS, line_of
 from shoal.offload.settings import Fallback
@@ -35,6 +37,8 @@ class Evaluator:
     def __init__(self, chooser: Chooser) -> None:
         self.chooser = chooser
         self.decisions = Decisions(chooser.settings.explain) if chooser.settings.explain else None
+
+        self._worth = Worth(chooser.settings.threshold)
 
     def attach(self, threshold: int) -> None:
         state.threshold = threshold
@@ -75,10 +79,11 @@ class Evaluator:
             return self._run(program, reducer)
 
     def _run(self, program: Program, reducer: Reducer | None) -> list[Any]:
+        own = time.thread_time()
         way = self.chooser.choose(program, total=reducer is not None and reducer.of_total is not None)
         output = None
         outputs = [np.empty(program.shape, each.dtype) for each in program.outputs]
-        began, worked = time.perf_counter(), time.process_time()
+        began, worked, own = time.perf_counter(), time.process_time(), time.thread_time() - own
         outcome = way.chunks.run(program, outputs, way.replaced, reducer, way.kernel)
         seconds = time.perf_counter() - began
         # on a shared machine the time that the work took, not the time that it waited for a core
@@ -98,6 +103,8 @@ class Evaluator:
         if self.decisions is not None:
             self.decisions.observe(program, way, seconds, self.chooser.absent())
         _record(program, way, seconds, None if reducer is None else reducer.name)
+        gain = way.alternatives["plain"] - min(seconds, share)
+        state.threshold = self._worth.threshold(state.threshold, program, gain - own)
         _warn(program, outcome.faults)
         return outcome.parts
 
@@ -127,7 +134,7 @@ class Evaluator:
         for kind in sorted(faults):
             _warn_at(kind, name, frame.f_code, frame.f_lasti, frame.f_globals)
         if outs is not None:
-            return _own_outputs(outs, result)
+            return _own_outputs(outs, options["out"], result)
         return tuple(map(track, result)) if isinstance(result, tuple) else track(result)
 
     def _fallback(self, ufunc: Any, reason: str, frame: Any) -> None:
@@ -144,9 +151,9 @@ class Evaluator:
         )
 
     def _within_library(self, ufunc: Any, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        outs = options.get("out")
-        result = getattr(ufunc, method)(*map(strip, inputs), **{key: strip(value) for key, value in options.items()})
-        return result if outs is None else _own_outputs(outs, result)
+        taken = {key: strip(value) for key, value in options.items()}
+        result = getattr(ufunc, method)(*map(strip, inputs), **taken)
+        return _own_outputs(options["out"], taken["out"], result) if "out" in options else result
 
     def _threaded(
         self, ufunc: Any, inputs: tuple[Any, ...], options: dict[str, Any]
@@ -168,9 +175,9 @@ class Evaluator:
                 return None
         try:
             shape = np.broadcast_shapes(*shapes)
-        except ValueError:
+        except (ValueError, RuntimeError):  # the latter: more than 32 dimensions
             return None
-        size = int(np.prod(shape, dtype=np.int64))
+        size = math.prod(shape)
         if size < state.threshold:
             return None
         dtype = result_dtype(tuple(key))
@@ -207,12 +214,13 @@ class Evaluator:
             return getattr(args[0], name)
         elif name in _VIEWS:
             return function._implementation(*map(_computed, args), **options)
-        out = options.get("out")
+        taken, named = strip(args), strip(options)
         began = time.perf_counter()
-        result = function(*strip(args), **strip(options))
+        result = function(*taken, **named)
         PROFILE.add((frame.f_code, frame.f_lasti), name, "plain", "not-elementwise", time.perf_counter() - began)
-        if out is not None and type(result) is np.ndarray and isinstance(out, np.ndarray):
-            return out
+        for each, given in (*zip(args, taken, strict=True), *((options[key], named[key]) for key in options)):
+            if result is given and type(result) is np.ndarray:
+                return each  # the caller's own array, which was written
         if type(result) is np.ndarray and result.base is not None:
             for each in args:
                 if isinstance(each, np.ndarray):
@@ -254,13 +262,12 @@ def _computed(value: Any) -> Any:
     return value.compute() if type(value) is Lazy else value
 
 
-def _own_outputs(outs: tuple[Any, ...], result: Any) -> Any:
-    """The caller's own arrays, as NumPy returns them."""
-    results = result if type(result) is tuple else (result,)
-    own = tuple(
-        each if given is None else given for given, each in zip((*outs, *(None,) * len(results)), results, strict=False)
-    )
-    return own if type(result) is tuple else own[0]
+def _own_outputs(outs: Any, stripped: Any, result: Any) -> Any:
+    """The caller's own arrays in place of the plain ones that were written, as NumPy returns them."""
+    own = {id(given): each for each, given in zip(outs, stripped, strict=True)} if type(outs) is tuple else {}
+    if type(result) is tuple:
+        return tuple(own.get(id(each), each) for each in result)
+    return own.get(id(result), result)
 
 
 def _plainly(function: Any, inputs: tuple[Any, ...], options: dict[str, Any], faults: set[str]) -> Any:
@@ -284,6 +291,7 @@ def _record(program: Program, way: Way, seconds: float, reduction: str | None) -
     weights = [way.weight(one) for one in program.operations]
     total = sum(weights) or 1.0
     each_bytes = program.bytes_touched / len(program.operations)
+    estimate = seconds if way.backend == "plain" else way.alternatives.get("plain", seconds)
     for one, weight in zip(program.operations, weights, strict=True):
         code, lasti, _ = one.node.site
         PROFILE.add(
@@ -293,6 +301,8 @@ def _record(program: Program, way: Way, seconds: float, reduction: str | None) -
             way.reason_of(one),
             seconds * weight / total,
             each_bytes,
+            "",
+            (estimate - seconds) * weight / total,
         )
     if reduction is not None:
         code, lasti, _ = program.operations[-1].node.site

@@ -11,7 +11,7 @@ from weakref import ref
 import numpy as np
 
 from shoal.offload.arrays.state import state
-from shoal.offload.arrays.tracked import escaping, memory, pending_classes, plain, strip, track
+from shoal.offload.arrays.tracked import ALONE, REFERENCED, escaping, memory, pending_classes, plain, strip, track
 
 Site = tuple[CodeType, int, "dict[str, Any] | None"]
 """The line of a call: its code, the position in it, and the module, whose warnings are counted by line; None where the
@@ -144,6 +144,15 @@ class Lazy:
 
     def copy(self, order: str = "C") -> Any:
         return self.compute().copy(order)
+
+    def resize(self, *shape: Any, refcheck: bool = True) -> None:
+        value = self.look()
+        given = shape[0] if len(shape) == 1 else shape
+        grows = given is not None and int(np.prod(given)) != self.size
+        if grows and refcheck and (sys.getrefcount(self) > ALONE or sys.getrefcount(value) > ALONE):
+            raise ValueError(REFERENCED)
+        value.resize(*shape, refcheck=False)
+        fields["shape"](self, value.shape)
 
     def _reduction(self, name: str, args: Any, options: Any) -> Any:
         if self.value is None and not args and all(each is None for each in options.values()):

@@ -5,6 +5,7 @@ After the liveness and register allocation of compilers (linear scan), with one 
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -45,10 +46,10 @@ class Program:
     outputs: list[Lazy] = field(default_factory=list)
     scratch: list[np.dtype[Any]] = field(default_factory=list)
     _key: tuple[Any, ...] | None = None
+    size: int = field(init=False)
 
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+    def __post_init__(self) -> None:
+        self.size = math.prod(self.shape)
 
     @property
     def bytes_touched(self) -> int:

@@ -8,12 +8,31 @@ from typing import Any
 
 import numpy as np
 
-from shoal.offload.arrays.memory import Memory
+from shoal.offload.arrays.memory import Memory, base_of
 from shoal.offload.arrays.results import KINDS
 from shoal.offload.arrays.state import state
 
 _SMALL_VIEWS = 200
 """Small views of one array, as a loop over rows makes, after which its operations are left alone."""
+
+
+class _Counted:
+    def references(self) -> int:
+        return sys.getrefcount(self)
+
+
+def _references_of_self() -> int:
+    counted = _Counted()
+    return counted.references()
+
+
+ALONE = _references_of_self()
+"""What an object's reference count is within its method, when one variable holds it."""
+
+REFERENCED = (
+    "cannot resize an array that references or is referenced\nby another array in this way.\n"
+    "Use the np.resize function or refcheck=False"
+)
 
 
 class Calm(np.ndarray):
@@ -94,6 +113,22 @@ class Tracked(np.ndarray[Any, Any]):
     def __dlpack__(self, **options: Any) -> Any:
         return escaping(self).__dlpack__(**options)
 
+    def resize(self, *shape: Any, refcheck: bool = True) -> None:
+        """In place, though its memory is that of the root: the values move into memory of its own."""
+        memory.flush(self)
+        given = shape[0] if len(shape) == 1 else shape
+        size = self.size if given is None else int(np.prod(given))
+        owner = base_of(self)
+        whole = type(owner) is np.ndarray and base_of(owner) is None and owner.size == self.size
+        if size == self.size or not (whole or type(owner) is bytes):
+            np.ndarray.resize(self, *shape, refcheck=refcheck)  # its own memory, another shape, or an error
+            return
+        if refcheck and sys.getrefcount(self) > ALONE:
+            raise ValueError(REFERENCED)
+        moved = plain(self).copy()
+        moved.resize(given, refcheck=False)
+        self.__setstate__(moved.__reduce__()[2])
+
     def __repr__(self) -> str:
         return repr(plain(self))
 
@@ -111,8 +146,12 @@ def _fresh(name: str) -> Callable[..., Any]:
     """A method of arrays whose result has memory of its own."""
 
     def method(self: Any, *args: Any, **options: Any) -> Any:
-        args, options = strip(args), strip(options)
-        return track(getattr(plain(self), name)(*args, **options))
+        taken, named = strip(args), strip(options)
+        result = getattr(plain(self), name)(*taken, **named)
+        for each, given in (*zip(args, taken, strict=True), *((options[key], named[key]) for key in options)):
+            if result is given:
+                return each  # the caller's own array, which was written
+        return track(result)
 
     method.__name__ = name
     return method
@@ -154,7 +193,7 @@ def _flushing(name: str) -> Any:
 
 
 for _name in (
-    "sort", "fill", "partition", "put", "resize", "byteswap", "setfield", "setflags", "getfield",
+    "sort", "fill", "partition", "put", "byteswap", "setfield", "setflags", "getfield",
 ):  # fmt: skip
     setattr(Guarded, _name, _flushing(_name))
 

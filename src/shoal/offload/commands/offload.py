@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.base.console.command import CommandContext, JsonFlag, guarded
+from shoal.base.console.command import CommandContext, JsonFlag, command, guarded
 from shoal.base.console.panels import TOOLS
 from shoal.core import Capability, Invalid
 from shoal.offload import launch
+from shoal.offload.commands.report import report
 from shoal.offload.listing import annotated, sentence, summary
 from shoal.offload.profile import CallRecord, read_profiles
 from shoal.offload.settings import read_settings
@@ -28,6 +29,8 @@ offload_app = typer.Typer(
     "`shoal offload run analysis.py`, or `import shoal.offload; shoal.offload.install()`.",
     no_args_is_help=True,
 )
+
+command(offload_app, "report")(report)
 
 _OWN_ARGUMENTS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 

@@ -24,8 +24,8 @@ _SMALLEST = 1e-9
 with the matrix and its transpose, so it has the same condition; this leaves seven digits to the vectors."""
 
 
-def gram_svds(original: Callable[..., Any]) -> Callable[..., Any]:
-    """In place of `scipy.sparse.linalg.svds` in `TruncatedSVD`: the same arguments and results."""
+def gram_svds(original: Callable[..., Any], call: str) -> Callable[..., Any]:
+    """In place of `scipy.sparse.linalg.svds` for an estimator's method `call`: the same arguments and results."""
 
     def svds(matrix: Any, k: int = 6, tol: float = 0, v0: Any = None, **options: Any) -> Any:
         began = time.perf_counter()
@@ -37,9 +37,7 @@ def gram_svds(original: Callable[..., Any]) -> Callable[..., Any]:
             backend, reason = "gram", "gram"
         frame = callers_frame()
         size = getattr(matrix, "nbytes", 0)
-        PROFILE.add(
-            (frame.f_code, frame.f_lasti), "TruncatedSVD.fit", backend, reason, time.perf_counter() - began, size
-        )
+        PROFILE.add((frame.f_code, frame.f_lasti), call, backend, reason, time.perf_counter() - began, size)
         return found
 
     return svds

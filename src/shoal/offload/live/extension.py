@@ -10,10 +10,13 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shoal.core import Capability
+from shoal.admission import Blocker, Snapshot
+from shoal.core import Capability, Reason
 from shoal.engine import Gang
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.offload.launch import environment
+from shoal.offload.listing import told
+from shoal.offload.summaries import from_metrics
 
 
 class OffloadSection(Section):
@@ -66,3 +69,10 @@ class Offload(Extension):
             given["threads"] = max(1, gang.cpu_milli // 1000)
         path = {"PYTHONPATH": gang.env.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))}
         return replace(gang, env={**gang.env, **environment(path, **given)})
+
+    async def explain(self, snapshot: Snapshot, job: LiveJob) -> Sequence[Blocker]:  # noqa: ARG002
+        found = from_metrics(job.job.progress.get("metrics", {}))
+        if found is None:
+            return ()
+        reason = Reason("offload-summary", f"its calls so far: {told(found)}", {"saved_s": found.saved})
+        return (Blocker("offload", False, reason, f"`shoal offload report {job.job.id}`"),)
