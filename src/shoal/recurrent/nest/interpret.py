@@ -61,8 +61,9 @@ class Interpreter:
                 integers, self.scales[name] = quantise(one)
                 self.matrices[name] = integers.astype(np.int64)
             elif kind is NumberType.INT4:
-                groups, scales = quantise_groups(one)
-                self.matrices[name] = (groups.astype(self.type) * scales[..., None]).reshape(len(one), -1)
+                integers, scales = quantise_groups(one)
+                groups: Array = integers.astype(self.type)
+                self.matrices[name] = (groups * scales[..., None]).reshape(len(one), -1)
             else:
                 rounded = from_bf16(to_bf16(one)) if kind is NumberType.BF16 else one
                 self.matrices[name] = rounded.astype(self.type)
@@ -154,7 +155,7 @@ class _Frame:
             return np.asarray((vectors @ matrix.T).astype(owner.type))
         integers, scales = quantise(vectors)
         if owner.kind is NumberType.INT4:
-            total = integers.astype(owner.type) @ matrix[:, : integers.shape[1]].T
+            total: Array = integers.astype(owner.type) @ matrix[:, : integers.shape[1]].T
             return np.asarray((total * scales[:, None]).astype(owner.type))
         total = (integers.astype(np.int64) @ matrix.T).astype(np.float32)
         return np.asarray((total * (owner.scales[name][units] * scales[:, None])).astype(owner.type))
