@@ -11,7 +11,7 @@ BIN := .venv/bin
 NATIVE := .ci/native .ci/opencl $(shell find native -type f)
 BENCHMARKS := $(filter-out benchmarks/common.py benchmarks/networks.py benchmarks/serving_common.py,$(sort $(wildcard benchmarks/*.py)))
 
-.PHONY: help setup demo test test-slow mutation bench lint typecheck docs clean postgresql slurm bubblewrap fuse images web chromium prometheus ray
+.PHONY: help setup demo test test-slow mutation bench lint typecheck docs clean postgresql slurm bubblewrap fuse images programs web chromium prometheus ray
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,10 +30,10 @@ setup: .venv/.ready-dev ## make .venv with everything for development
 demo: .venv/.ready-demo ## watch the main job: many tenants, a killed server, nothing lost (a minute)
 	@$(BIN)/shoal demo $(ARGS)
 
-test: setup postgresql slurm bubblewrap fuse images web chromium ## prove it: all tests but the slow ones
+test: setup postgresql slurm bubblewrap fuse images programs web chromium ## prove it: all tests but the slow ones
 	@timeout --foreground --kill-after=60 $(TEST_LIMIT_S) .ci/test -n $(or $(WORKERS),4) --dist worksteal -m 'not slow' $(ARGS)
 
-test-slow: setup postgresql slurm bubblewrap fuse images web chromium prometheus ## the heavier suites: fuzzing, long simulations, each property on all of its examples
+test-slow: setup postgresql slurm bubblewrap fuse images programs web chromium prometheus ## the heavier suites: fuzzing, long simulations, each property on all of its examples
 	@$(BIN)/pytest -m 'slow or property' --hypothesis-profile=ci $(ARGS)
 
 mutation: setup ## change one operator at a time and see that a test notices (hours; ARGS=turns for a part)
@@ -53,6 +53,9 @@ fuse:
 
 images:
 	@.ci/images
+
+programs:
+	@.ci/programs
 
 web: ## build the web page, where its sources have changed
 	@.ci/web
