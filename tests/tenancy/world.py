@@ -13,6 +13,7 @@ from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.control.extensions.loaded import Chosen
 from shoal.control.plane import ControlPlane
+from shoal.control.plane_settings import PlaneSettings
 from shoal.core import Device, Node, PriorityClass, Quota
 from shoal.engine import Gang
 from shoal.engine.simulated import Script, SimulatedCluster, SimulatedEngine, VirtualClock, run
@@ -54,8 +55,8 @@ class World:
         self.engine = SimulatedEngine(self.cluster)
         faulty = type("FaultyTenancy", (SimulatedTenancy,), {"fault": staticmethod(self.fault)})
         self.plane = ControlPlane(
-            self.store, self.engine, self.folder, clock=self.clock, fault=self.fault,
-            extensions=[Chosen(faulty, self.settings), *self.beside],
+            self.store, self.engine, self.folder, PlaneSettings(collect_every_s=10.0), clock=self.clock,
+            fault=self.fault, extensions=[Chosen(faulty, self.settings), *self.beside],
         )  # fmt: skip
         await self.plane.open()
 
