@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from shoal.contract.patterns import compile_pattern
-from shoal.control.attempts.collector import _read_all, _read_log
+from shoal.control.attempts.collector import _absorb, _read_all, _read_log, _Tail
 
 
 def test_values_and_steps_are_read_from_lines_of_any_bytes() -> None:
@@ -44,3 +45,15 @@ def test_the_engine_is_not_loaded_before_a_pattern_is() -> None:
 async def test_a_line_that_is_too_deep_drops_itself_only() -> None:
     lines = [b'{"step": 1}', b"[" * 100_000, b'{"a":' * 100_000, b"{", b'{"step": 2}']
     assert await _read_all("metrics", lines, {}) == [{"step": 1}, {"step": 2}]
+
+
+def test_a_line_without_a_step_says_nothing_of_when_the_last_step_was_reached() -> None:
+    progress: dict[str, Any] = {}
+    tail = _Tail(1)
+    for read in (
+        {"at": 10.0, "metrics": {"memory": 1}},
+        {"at": 20.0, "step": 3},
+        {"at": 30.0, "metrics": {"memory": 2}},
+    ):
+        _absorb(read, progress, tail, "j", 1, 99.0)
+    assert (progress["step"], progress["reported_at"], progress["metrics"]) == (3, 20.0, {"memory": 2.0})
