@@ -35,6 +35,8 @@ class Match:
     recursive: bool
     effects: frozenset[str]
     path_positions: tuple[int, ...] = ()
+    grows: bool = False
+    """What it writes may be more than what it reads."""
 
 
 @dataclass(slots=True)
@@ -215,7 +217,7 @@ def _effects(annotation: Annotation, given: _Given, inputs: list[int], filled: i
         stdin=stdin,
         ratio=ratio,
         split=split,
-        across=annotation.across and not told & {"no-across", "no-split"},
+        across=_across(annotation, given),
         join=_join(annotation, given),
         cwd=annotation.cwd or (recursive and no_inputs),
         changes=changes,
@@ -223,7 +225,15 @@ def _effects(annotation: Annotation, given: _Given, inputs: list[int], filled: i
         recursive=recursive,
         effects=frozenset(told),
         path_positions=tuple(given.positions),
+        grows=annotation.ratio > 1 or bool(given.programs),
     )
+
+
+def _across(annotation: Annotation, given: _Given) -> bool:
+    if not annotation.across or given.effects & {"no-across", "no-split"}:
+        return False
+    told = "\0".join(given.programs or given.values)
+    return not annotation.across_if or re.fullmatch(annotation.across_if, told, re.DOTALL) is not None
 
 
 def _join(annotation: Annotation, given: _Given) -> Split:
