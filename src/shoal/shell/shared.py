@@ -24,7 +24,8 @@ from typing import Any
 from shoal.core import Invalid
 from shoal.shell import proxy
 from shoal.shell.annotations import shipped
-from shoal.shell.proxy import Admitted, Refusal
+from shoal.shell.executor import Refusal
+from shoal.shell.proxy import Admitted
 from shoal.shell.source import source
 from shoal.shell.tools import FOLDERS
 
