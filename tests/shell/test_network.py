@@ -3,7 +3,9 @@ shows what was true before. Needs root."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,15 +62,26 @@ def outcome(program: list[str], script: str, folder: Path, home: Path) -> tuple[
     return done.returncode, (done.stdout + done.stderr).replace(bytes(folder), b"M")
 
 
+@pytest.mark.parametrize("mount", ["sshfs", "rclone", "nfs"])
 @pytest.mark.parametrize("script", [BOTH_WAYS, GIT], ids=["files", "git"])
-def test_both_sides_see_at_once_what_the_other_wrote(net: networks.Network, tmp_path: Path, script: str) -> None:
+def test_both_sides_see_at_once_what_the_other_wrote(
+    net: networks.Network, tmp_path: Path, script: str, mount: str
+) -> None:
+    for one in {"rclone": ["rclone"], "nfs": ["ganesha.nfsd", "nfs-ls", "fuse-nfs"]}.get(mount, []):
+        if shutil.which(one) is None:
+            pytest.skip(f"{one} is not installed")
     local = tmp_path / "local"
     for folder in (local, net.srv):
         folder.mkdir(exist_ok=True)
         subprocess.run(["find", folder, "-mindepth", "1", "-delete"], check=True)
-    net.mount()
-    expected = outcome(["bash"], script, local, tmp_path)
-    found = outcome([str(LAUNCHER)], script, net.mnt, net.folder / "home")
+    log = net.folder / "home" / "shell" / "runs" / "net.jsonl"
+    log.unlink(missing_ok=True)
+    with contextlib.ExitStack() as stack:
+        if mount == "nfs":
+            stack.enter_context(net.mount_nfs())
+        else:
+            (net.mount if mount == "sshfs" else net.mount_rclone)()
+        expected = outcome(["bash"], script, local, tmp_path)
+        found = outcome([str(LAUNCHER)], script, net.mnt, net.folder / "home")
     assert found == expected
-    log = (net.folder / "home" / "shell" / "runs" / "net.jsonl").read_text()
-    assert log.count('"where": "far"') > 5
+    assert log.read_text().count('"where": "far"') > 5
