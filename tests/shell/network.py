@@ -58,10 +58,11 @@ class Network:
         subprocess.run(["sshfs", "-o", ",".join(options), f"far:{self.srv}", self.mnt], check=True)
 
     def mount_rclone(self) -> None:
-        """With its cache of names, which it keeps for five minutes."""
+        """Without its caches of names, and with files written at once: it has no way to be told of a change."""
         self.unmount()
         remote = f":sftp,host=10.88.0.2,port={PORT},user=root,key_file={self.folder}/key:{self.srv}"
-        words = ["rclone", "mount", remote, self.mnt, "--daemon", "--vfs-cache-mode", "writes", "--config", os.devnull]
+        words = ["rclone", "mount", remote, self.mnt, "--daemon", "--vfs-cache-mode", "writes"]
+        words += ["--vfs-write-back", "0s", "--dir-cache-time", "0s", "--attr-timeout", "0s", "--config", os.devnull]
         subprocess.run([*self._near, *words], check=True, timeout=60)
 
     @contextlib.contextmanager
@@ -97,9 +98,7 @@ class Network:
                 if time.monotonic() > until:
                     raise TimeoutError("the NFS server did not start")
                 time.sleep(0.2)
-            client = subprocess.Popen([*self._near, "fuse-nfs", "-n", address, "-m", self.mnt, "-f"])
-            stack.enter_context(client)
-            stack.callback(client.kill)
+            subprocess.run([*self._near, "fuse-nfs", "-n", address, "-m", self.mnt], check=True)
             stack.callback(self.unmount)
             _wait_mounted(self.mnt)
             yield

@@ -17,7 +17,7 @@ import struct
 import subprocess
 from typing import Any, Callable, Sequence  # noqa: UP035 - runs on Python 3.8
 
-from shoal.shell.pieces import Conductor, Feeds, close_all, fork, raw, spawn, try_first
+from shoal.shell.pieces import Conductor, Feeds, close_all, fork, raw, spawn
 
 REPORT_BYTES = 1 << 16
 
@@ -120,30 +120,26 @@ class Executor:
                 if message["kill"] in streams:
                     signal_group(pid, message["signal"])
             return
-        stages, told, tried = message["run"], message.get("pieces"), message.get("tried")
+        stages, told = message["run"], message.get("pieces")
         try:
             try:
-                size = sum(self.check(one) for one in (*stages, *(tried["stages"] if tried else ())))
+                size = sum(self.check(one) for one in stages)
                 for at, one in enumerate(stages):
                     self.redirect(one, descriptors, at)
-                for name, _ in (told or tried or {"feeds": ()})["feeds"]:
+                for name, _ in (told or {"feeds": ()})["feeds"]:
                     self.inside(name)
             except (Refusal, OSError) as error:
                 send_message(self.link, {"refused": [one["id"] for one in stages], "why": str(error)})
                 return
-            self.begin(stages, told, tried, descriptors, size)
+            self.begin(stages, told, descriptors, size)
         finally:
             close_all(descriptors)
 
     def begin(
-        self, stages: list[dict[str, Any]], told: dict[str, Any] | None, tried: dict[str, Any] | None,
-        descriptors: list[int], size: int,
-    ) -> None:  # fmt: skip
+        self, stages: list[dict[str, Any]], told: dict[str, Any] | None, descriptors: list[int], size: int
+    ) -> None:
         streams, first, waits = [one["id"] for one in stages], 0, False
-        if tried is not None:
-            self.fork(lambda: self.try_first(tried, descriptors[1]), streams, descriptors)
-            first = 1
-        elif told is not None:
+        if told is not None:
             feeds = Feeds(told["feeds"])
             parts = feeds.cut(told["seconds"], self.cores)
             waits = told["must"]
@@ -173,12 +169,6 @@ class Executor:
             os.setpgid(pid, pid)
         self.running[pid] = streams
         return pid
-
-    def try_first(self, tried: dict[str, Any], target: int) -> int:
-        limit = self.limit if self.limits else None
-        found = try_first(tried["stages"], tried["words"], Feeds(tried["feeds"]), limit)
-        os.write(target, encode(found))
-        return 0
 
     def hear(self, report: Report) -> None:
         """What a conductor says: that its commands begin, or why they do not, and how they ended."""

@@ -16,7 +16,6 @@ import os
 import select
 import signal
 import subprocess
-import time
 from typing import Any, Callable, Collection, Iterator, Sequence  # noqa: UP035 - runs on Python 3.8
 
 LEAST_BYTES = 2 << 20
@@ -28,10 +27,6 @@ LONGEST_LINE = 4 << 20
 AHEAD_BYTES = 32 << 20
 """Of output of later pieces that wait for the first, of all of them."""
 READ_BYTES = 1 << 20
-TRIED_BYTES = 1 << 20
-"""Of the input, from which it is learned how much a command writes."""
-MOST_TRIED_BYTES = 16 << 20
-TRY_S = 1.0
 _WIDTH = 7
 """Of each number that `wc` writes where it reads a pipe and counts several things."""
 
@@ -362,49 +357,3 @@ class Conductor:
             with contextlib.suppress(OSError):
                 write_all(self.stdio[3 * at + 2], b"".join(texts))
         self.tell({"statuses": statuses, "cpu_s": work})
-
-
-# --- how much they write ---
-
-
-def try_first(stages: Stages, words: Sequence[Sequence[str]], feeds: Feeds, limit: Limit | None) -> list[list[int]]:
-    """Bytes into and out of each command for the first MiB of the input, as far as that can be tried in a second."""
-    data = b"".join(feeds.read(0, min(feeds.size, TRIED_BYTES)))
-    data = data[: data.rfind(b"\n") + 1] or data
-    until, found = time.monotonic() + TRY_S, []
-    for one, argv in zip(stages, words):  # noqa: B905
-        out = _output_of(one, argv, data, until, limit)
-        if out is None or not data:
-            break
-        found.append([len(data), len(out)])
-        data = out
-    return found
-
-
-def _output_of(
-    one: dict[str, Any], argv: Sequence[str], data: bytes, until: float, limit: Limit | None
-) -> bytes | None:
-    source = os.memfd_create("input")
-    write_all(source, data)
-    os.lseek(source, 0, os.SEEK_SET)
-    reader, writer = os.pipe()
-    try:
-        process = spawn(one, argv, (source, writer, subprocess.DEVNULL), limit)
-    finally:
-        close_all((source, writer))
-    found = bytearray()
-    poll = select.poll()
-    poll.register(reader, select.POLLIN)
-    try:
-        while len(found) < MOST_TRIED_BYTES:
-            if not poll.poll(max(0.0, 1e3 * (until - time.monotonic()))):
-                return None
-            part = os.read(reader, READ_BYTES)
-            if not part:
-                break
-            found += part
-    finally:
-        os.close(reader)
-        process.kill()
-        process.wait()
-    return bytes(found)

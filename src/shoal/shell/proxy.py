@@ -376,8 +376,7 @@ class Proxy:
         passed: list[int] = []
         try:
             allowed = set(self.hello["tools"])
-            tried = told.get("tried")
-            for one in (*stages, *(tried["stages"] if tried else ())):
+            for one in stages:
                 if one["path"] not in allowed:
                     raise Refusal(f"{one['path']} is no command that this site offers")
             if self.admitted is not None and len(self.stages) + len(stages) > self.admitted.commands:
@@ -389,7 +388,7 @@ class Proxy:
                 passed += self.connect(one, pipes)
             for one in stages:
                 self.stages[one["id"]].executor = link
-            send_message(link, {"run": stages, "pieces": told.get("pieces"), "tried": tried}, passed)
+            send_message(link, {"run": stages, "pieces": told.get("pieces")}, passed)
         except (Refusal, OSError, EOFError) as error:
             self.refuse([one["id"] for one in stages], str(error))
         finally:

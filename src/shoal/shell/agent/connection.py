@@ -192,13 +192,12 @@ class Connection:
 
     def start(
         self, stages: Sequence[Mapping[str, Any]], streams: Sequence[Stream], *, writes: bool,
-        pieces: Mapping[str, Any] | None = None, tried: Mapping[str, Any] | None = None,
+        pieces: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        """Start the stages of one chain together; each has its number in `id`. `pieces`: how they share cores;
-        `tried`: commands of which only the first MiB is run, in the place of the one stage."""
+        """Start the stages of one chain together; each has its number in `id`. `pieces`: how they share cores."""
         for told, stream in zip(stages, streams, strict=True):
             self._streams[told["id"]] = stream
-        told = {"stages": list(stages), "writes": writes, "pieces": pieces, "tried": tried}
+        told = {"stages": list(stages), "writes": writes, "pieces": pieces}
         self._send(0, Frame.RUN, encode(told))
 
     def write(self, stream: int, data: bytes) -> None:

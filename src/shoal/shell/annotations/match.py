@@ -35,8 +35,6 @@ class Match:
     recursive: bool
     effects: frozenset[str]
     path_positions: tuple[int, ...] = ()
-    grows: bool = False
-    """What it writes may be more than what it reads."""
 
 
 @dataclass(slots=True)
@@ -225,7 +223,6 @@ def _effects(annotation: Annotation, given: _Given, inputs: list[int], filled: i
         recursive=recursive,
         effects=frozenset(told),
         path_positions=tuple(given.positions),
-        grows=annotation.ratio > 1 or bool(given.programs),
     )
 
 
