@@ -57,13 +57,18 @@ class Network:
         options = [f"ssh_command={' '.join(self.ssh)}", *self.mount_options]
         subprocess.run(["sshfs", "-o", ",".join(options), f"far:{self.srv}", self.mnt], check=True)
 
-    def mount_rclone(self) -> None:
-        """Without its caches of names, and with files written at once: it has no way to be told of a change."""
+    @contextlib.contextmanager
+    def mount_rclone(self) -> Iterator[None]:
+        """Without its caches, which know nothing of a change over there and keep what was written for a moment."""
         self.unmount()
         remote = f":sftp,host=10.88.0.2,port={PORT},user=root,key_file={self.folder}/key:{self.srv}"
-        words = ["rclone", "mount", remote, self.mnt, "--daemon", "--vfs-cache-mode", "writes"]
-        words += ["--vfs-write-back", "0s", "--dir-cache-time", "0s", "--attr-timeout", "0s", "--config", os.devnull]
+        words = ["rclone", "mount", remote, self.mnt, "--daemon", "--vfs-cache-mode", "off"]
+        words += ["--dir-cache-time", "0s", "--attr-timeout", "0s", "--config", os.devnull]
         subprocess.run([*self._near, *words], check=True, timeout=60)
+        try:
+            yield
+        finally:
+            self.unmount()
 
     @contextlib.contextmanager
     def mount_nfs(self) -> Iterator[None]:
