@@ -52,25 +52,25 @@ def scripts(suite: Path, inputs: Path) -> list[tuple[Path, Path]]:
     return [(script, one) for script, one in found if script.exists()]
 
 
-def main() -> int:
-    arguments = parser(__doc__)
-    arguments.add_argument("folder", metavar="FOLDER", type=Path, nargs="?", help="without it nothing is run")
-    options = arguments.parse_args()
-    if options.folder is None or os.geteuid() != 0:
-        print("skipped: it needs root, and a checkout of the suite", file=sys.stderr)
-        return 0
+def check(suite: Path, sites: int) -> list[Row]:
+    """With all inputs local, on one site, or the inputs of a script on one and those of its suite on another."""
     with tempfile.TemporaryDirectory(prefix="shoal-koala-") as name:
         base = Path(name)
-        for folder in ("srv/inputs", "mnt", "home"):
+        for folder in ("srv/one/inputs", "srv/two/inputs", "mnt", "home"):
             (base / folder).mkdir(parents=True)
-        fill(base / "srv" / "inputs")
+        for site in ("one", "two"):
+            fill(base / "srv" / site / "inputs")
         subprocess.run(["mount", "--bind", base / "srv", base / "mnt"], check=True)
-        home = base / "home"
-        environ = {"PATH": os.environ["PATH"], "HOME": name, "LC_ALL": "C", "SUITE_DIR": f"{name}/mnt"}
-        Sites.of(home).add(Site("s", "s", {f"{name}/mnt": f"{name}/srv"}, (sys.executable, str(SSH))))
+        home, names = base / "home", [("one",), ("two",)][:sites] if sites != 1 else [("one", "two")]
+        suite_folder = f"{name}/mnt/two"
+        environ = {"PATH": os.environ["PATH"], "HOME": name, "LC_ALL": "C", "SUITE_DIR": suite_folder}
+        for folders in names:
+            mounts = {f"{name}/mnt/{one}": f"{name}/srv/{one}" for one in folders}
+            Sites.of(home).add(Site(folders[0], "s", mounts, (sys.executable, str(SSH))))
         ensure_running(home)
-        ask(home, do="connect", site="s")
-        all_of = scripts(options.folder.absolute(), base / "mnt" / "inputs")
+        for folders in names:
+            ask(home, do="connect", site=folders[0])
+        all_of = scripts(suite.absolute(), base / "mnt" / "one" / "inputs")
         equal = away = 0
         try:
             for number, (script, one) in enumerate(all_of):
@@ -85,18 +85,29 @@ def main() -> int:
                 same = len({(each.returncode, each.stdout, each.stderr) for each in done}) == 1
                 equal += same
                 if not same:
-                    print(f"differs: {script}", file=sys.stderr)
+                    print(f"differs with {sites} sites: {script}", file=sys.stderr)
                 log = home / "shell" / "runs" / f"k{number}.jsonl"
                 lines = log.read_text().splitlines() if log.exists() else []
                 away += any(json.loads(line)["where"] != "here" for line in lines)
         finally:
             stop(home)
             subprocess.run(["umount", "--lazy", base / "mnt"], check=True)
-    rows = [
-        Row("scripts run", len(all_of), ""),
-        Row("equal to bash, byte for byte", equal, "", "all", equal == len(all_of)),
-        Row("with commands on the site", away, ""),
+    where = ("all inputs local", "one site", "two sites")[sites]
+    return [
+        Row(f"{where}: scripts run", len(all_of), ""),
+        Row(f"{where}: equal to bash, byte for byte", equal, "", "all", equal == len(all_of)),
+        Row(f"{where}: with commands on a site", away, ""),
     ]
+
+
+def main() -> int:
+    arguments = parser(__doc__)
+    arguments.add_argument("folder", metavar="FOLDER", type=Path, nargs="?", help="without it nothing is run")
+    options = arguments.parse_args()
+    if options.folder is None or os.geteuid() != 0:
+        print("skipped: it needs root, and a checkout of the suite", file=sys.stderr)
+        return 0
+    rows = [row for sites in (0, 1, 2) for row in check(options.folder, sites)]
     return report("Scripts of the Koala suite, next to their data", rows, as_json=options.json)
 
 

@@ -16,6 +16,7 @@ LINK = Path(__file__).with_name("link.c")
 DELAY_MS, MBIT_PER_S, MTU = 10, 600, 65_000
 """Round trips of 20 ms. With packets of 9,000 bytes a busy machine loses some, and 100 MB took 53 s."""
 PORT = 2222
+NFS_PORT = 20490
 
 
 def lacking() -> str | None:
@@ -56,6 +57,61 @@ class Network:
         options = [f"ssh_command={' '.join(self.ssh)}", *self.mount_options]
         subprocess.run(["sshfs", "-o", ",".join(options), f"far:{self.srv}", self.mnt], check=True)
 
+    @contextlib.contextmanager
+    def mount_rclone(self) -> Iterator[None]:
+        """Without its caches, which know nothing of a change over there and keep what was written for a moment."""
+        self.unmount()
+        remote = f":sftp,host=10.88.0.2,port={PORT},user=root,key_file={self.folder}/key:{self.srv}"
+        words = ["rclone", "mount", remote, self.mnt, "--daemon", "--vfs-cache-mode", "off"]
+        words += ["--dir-cache-time", "0s", "--attr-timeout", "0s", "--config", os.devnull]
+        subprocess.run([*self._near, *words], check=True, timeout=60)
+        try:
+            yield
+        finally:
+            self.unmount()
+
+    @contextlib.contextmanager
+    def mount_nfs(self) -> Iterator[None]:
+        """By a server of NFS 4 over there, and a client of it in user space here."""
+        self.unmount()
+        config = self.folder / "ganesha.conf"
+        config.write_text(
+            f"NFS_CORE_PARAM {{ NFS_Port = {NFS_PORT}; Protocols = 4; Enable_NLM = false; Enable_RQUOTA = false; }}\n"
+            f"EXPORT {{ Export_Id = 1; Path = {self.srv}; Pseudo = /srv; Access_Type = RW; Squash = No_Root_Squash;"
+            " SecType = sys; Protocols = 4; Transports = TCP; FSAL { Name = VFS; } }\n"
+            "NFSv4 { Graceless = true; RecoveryBackend = fs; }\nNFS_KRB5 { Active_krb5 = false; }\n"
+        )
+        Path("/var/run/ganesha").mkdir(parents=True, exist_ok=True)
+        enter = ["nsenter", f"--net=/var/run/netns/{self.far}"]
+        words = [
+            *enter,
+            "ganesha.nfsd",
+            "-F",
+            "-f",
+            config,
+            "-L",
+            self.folder / "nfs.log",
+            "-p",
+            self.folder / "nfs.pid",
+        ]
+        with contextlib.ExitStack() as stack:
+            server = stack.enter_context(subprocess.Popen(words, stdout=subprocess.DEVNULL))
+            stack.callback(server.kill)
+            address = f"nfs://10.88.0.2/srv?version=4&nfsport={NFS_PORT}"
+            until = time.monotonic() + 60
+            while subprocess.run([*self._near, "nfs-ls", address], capture_output=True, check=False).returncode:
+                if time.monotonic() > until:
+                    raise TimeoutError("the NFS server did not start")
+                time.sleep(0.2)
+            subprocess.run([*self._near, "fuse-nfs", "-n", address, "-m", self.mnt], check=True)
+            stack.callback(self.unmount)
+            _wait_mounted(self.mnt)
+            yield
+
+    @property
+    def _near(self) -> list[str]:
+        return ["nsenter", f"--net=/var/run/netns/{self.near}"]
+
     def unmount(self) -> None:
         subprocess.run(["fusermount3", "-u", "-z", self.mnt], capture_output=True, check=False)
 
@@ -66,6 +122,14 @@ def _wait(path: Path) -> None:
         if time.monotonic() > until:
             raise TimeoutError(f"{path} did not come")
         time.sleep(0.02)
+
+
+def _wait_mounted(path: Path) -> None:
+    until = time.monotonic() + 30
+    while not path.is_mount():
+        if time.monotonic() > until:
+            raise TimeoutError(f"{path} was not mounted")
+        time.sleep(0.05)
 
 
 @contextlib.contextmanager

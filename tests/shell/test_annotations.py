@@ -99,7 +99,8 @@ def test_what_is_not_understood_runs_here(text: str) -> None:
         ("grep x a b", Split.CONCAT, True), ("grep -c x a b", Split.CONCAT, False), ("grep -m1 x a b", Split.NEVER, False),  # noqa: E501
         ("grep -q x a b", Split.NEVER, False), ("cat -n a b", Split.NEVER, False), ("cat a - b", Split.NEVER, True),
         ("sort a b", Split.MERGE, False), ("sort -s a b", Split.NEVER, False), ("sort -m a b", Split.NEVER, False),
-        ("wc a b", Split.NEVER, False), ("sed p a b", Split.NEVER, False), ("grep -A1 x a b", Split.NEVER, False),
+        ("wc a b", Split.NEVER, False), ("sed p a b", Split.NEVER, True), ("sed 2p a b", Split.NEVER, False),
+        ("grep -l x a b", Split.CONCAT, False), ("grep -A1 x a b", Split.NEVER, False),
     ],
 )  # fmt: skip
 def test_flags_change_what_may_be_dealt_out(text: str, split: Split, across: bool) -> None:

@@ -3,7 +3,9 @@ shows what was true before. Needs root."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +28,12 @@ read y < $M/x; echo "here $y"; sed -i s/hi/longer/ $M/x; read y < $M/x; echo "he
 rm $M/b; [ -e $M/b ] || echo gone; mkdir $M/d; [ -d $M/d ] && echo dir; cp $M/x $M/d/q; ls $M/d | cat
 echo $M/d/*; printf 'more\\n' >> $M/d/q; wc -l $M/d/q; mv $M/d/q $M/d/r; echo $M/d/*; rm -r $M/d; echo $M/*
 tee $M/t < $M/y | wc -l; wc -c < $M/t; read t < $M/t; echo $t; sort -r $M/y > $M/z; wc $M/z; cat $M/z
+"""
+PLAIN = """
+echo hi > $M/x; grep -c hi $M/x; for i in 1 2 3; do printf 'line%s\\n' 1 $i > $M/y; tail -1 $M/y; done
+[ -e $M/b ] && echo early; sort -r $M/y -o $M/b; [ -s $M/b ] && echo there; read z < $M/b; echo $z
+mkdir $M/d; cp $M/x $M/d/q; echo $M/d/*; wc -l $M/d/q; mv $M/d/q $M/d/r; echo $M/d/*
+tee $M/t < $M/y | wc -l; read t < $M/t; echo $t; sort -u $M/y > $M/z; wc $M/z; rm $M/b; [ -e $M/b ] || echo gone
 """
 GIT = """
 cd $M; git init -q repo; cd repo; git config user.name n; git config user.email e@x
@@ -60,15 +68,38 @@ def outcome(program: list[str], script: str, folder: Path, home: Path) -> tuple[
     return done.returncode, (done.stdout + done.stderr).replace(bytes(folder), b"M")
 
 
-@pytest.mark.parametrize("script", [BOTH_WAYS, GIT], ids=["files", "git"])
-def test_both_sides_see_at_once_what_the_other_wrote(net: networks.Network, tmp_path: Path, script: str) -> None:
-    local = tmp_path / "local"
+def emptied(net: networks.Network, local: Path) -> Path:
+    """Both folders without files; returns the log of the runs."""
     for folder in (local, net.srv):
         folder.mkdir(exist_ok=True)
         subprocess.run(["find", folder, "-mindepth", "1", "-delete"], check=True)
+    return net.folder / "home" / "shell" / "runs" / "net.jsonl"
+
+
+@pytest.mark.parametrize("script", [BOTH_WAYS, GIT], ids=["files", "git"])
+def test_both_sides_see_at_once_what_the_other_wrote(net: networks.Network, tmp_path: Path, script: str) -> None:
+    log = emptied(net, tmp_path / "local")
     net.mount()
-    expected = outcome(["bash"], script, local, tmp_path)
-    found = outcome([str(LAUNCHER)], script, net.mnt, net.folder / "home")
-    assert found == expected
-    log = (net.folder / "home" / "shell" / "runs" / "net.jsonl").read_text()
-    assert log.count('"where": "far"') > 5
+    expected = outcome(["bash"], script, tmp_path / "local", tmp_path)
+    assert outcome([str(LAUNCHER)], script, net.mnt, net.folder / "home") == expected
+    assert log.read_text().count('"where": "far"') > 5
+
+
+@pytest.mark.parametrize("mount", ["rclone", "nfs"])
+def test_other_mounts_show_what_was_written_on_either_side(net: networks.Network, tmp_path: Path, mount: str) -> None:
+    for one in {"rclone": ["rclone"], "nfs": ["ganesha.nfsd", "nfs-ls", "fuse-nfs"]}[mount]:
+        if shutil.which(one) is None:
+            pytest.skip(f"{one} is not installed")
+    log = emptied(net, tmp_path / "local")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(net.mount_nfs() if mount == "nfs" else net.mount_rclone())
+        try:
+            (net.mnt / "own").write_text("text\n")
+            if (net.srv / "own").read_text() != "text\n":
+                pytest.skip(f"a file written through this {mount} is not what was written")
+            (net.mnt / "own").unlink()
+        except OSError as error:
+            pytest.skip(f"this {mount} cannot write files: {error}")
+        expected = outcome(["bash"], PLAIN, tmp_path / "local", tmp_path)
+        assert outcome([str(LAUNCHER)], PLAIN, net.mnt, net.folder / "home") == expected
+    assert log.read_text().count('"where": "far"') > 5

@@ -13,15 +13,21 @@ from typing import Any
 import pytest
 
 from shoal.shell import proxy
+from shoal.shell.executor import decode, encode
 from shoal.shell.proxy import Frame
+from shoal.shell.source import source
 
 
 class Client:
     """Speaks to a proxy as the agent does."""
 
     def __init__(self, srv: Path, mount: str, tools: list[str], **limits: int) -> None:
+        (srv.parent / "proxy.py").write_bytes(source())
         self.process = subprocess.Popen(
-            [sys.executable, proxy.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [sys.executable, srv.parent / "proxy.py"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
         self.frames = proxy.Frames()
         self.waiting: list[tuple[int, int, bytes]] = []
@@ -32,8 +38,8 @@ class Client:
         }  # fmt: skip
         assert self.process.stdout is not None
         assert self.process.stdout.read(len(proxy.GREETING)) == proxy.GREETING
-        self.send(0, Frame.HELLO, proxy.encode(hello))
-        self.welcome = proxy.decode(self.take(Frame.WELCOME))
+        self.send(0, Frame.HELLO, encode(hello))
+        self.welcome = decode(self.take(Frame.WELCOME))
 
     def send(self, stream: int, kind: int, data: bytes = b"") -> None:
         assert self.process.stdin is not None
@@ -62,16 +68,16 @@ class Client:
             "id": 1, "path": path, "argv": argv, "cwd": self.mount, "env": {"PATH": "/usr/bin:/bin"}, "umask": 0o22,
             "reads": [], "writes": [], "stdin": {}, "stdout": {"stream": True}, "merge": False, "credit": 1 << 20, **more,  # noqa: E501
         }  # fmt: skip
-        self.send(0, Frame.RUN, proxy.encode({"stages": [stage], "writes": more.get("rights", False)}))
+        self.send(0, Frame.RUN, encode({"stages": [stage], "writes": more.get("rights", False)}))
         out = {Frame.OUT: b"", Frame.ERR: b""}
         while True:
             _, kind, body = self.next()
             if kind == Frame.REFUSED:
-                return str(proxy.decode(body)["why"])
+                return str(decode(body)["why"])
             if kind in out:
                 out[kind] += body
             if kind == Frame.EXIT:
-                return proxy.decode(body)["status"], out[Frame.OUT], out[Frame.ERR]
+                return decode(body)["status"], out[Frame.OUT], out[Frame.ERR]
 
 
 TOOLS = [
@@ -166,7 +172,7 @@ def test_commands_end_with_the_connection(client: Client, tmp_path: Path) -> Non
         "env": {"PATH": "/usr/bin:/bin"}, "umask": 0o22, "reads": [], "writes": [], "stdin": {}, "stdout": {"stream": True},  # noqa: E501
         "merge": False, "credit": 1000,
     }  # fmt: skip
-    client.send(0, Frame.RUN, proxy.encode({"stages": [stage], "writes": False}))
+    client.send(0, Frame.RUN, encode({"stages": [stage], "writes": False}))
     client.take(Frame.OUT)
     assert client.process.stdin is not None
     client.process.stdin.close()
@@ -192,7 +198,7 @@ def test_more_input_than_was_asked_for_ends_it(client: Client) -> None:
         "id": 7, "path": "/usr/bin/sh", "argv": ["sh", "-c", "sleep 60"], "cwd": "/mnt/site", "env": {}, "umask": 0, "reads": [],  # noqa: E501
         "writes": [], "stdin": {"stream": True}, "stdout": {"stream": True}, "merge": False, "credit": 1000,
     }  # fmt: skip
-    client.send(0, Frame.RUN, proxy.encode({"stages": [stage], "writes": False}))
+    client.send(0, Frame.RUN, encode({"stages": [stage], "writes": False}))
     client.take(Frame.STARTED)
     try:
         for _ in range(8):
@@ -207,11 +213,11 @@ def test_output_stops_at_the_credit(client: Client) -> None:
         "id": 9, "path": "/usr/bin/sh", "argv": ["sh", "-c", "yes"], "cwd": "/mnt/site", "env": {"PATH": "/usr/bin"}, "umask": 0,  # noqa: E501
         "reads": [], "writes": [], "stdin": {}, "stdout": {"stream": True}, "merge": False, "credit": 10_000,
     }  # fmt: skip
-    client.send(0, Frame.RUN, proxy.encode({"stages": [stage], "writes": False}))
+    client.send(0, Frame.RUN, encode({"stages": [stage], "writes": False}))
     count = 0
     while count < 10_000:
         count += len(client.take(Frame.OUT))
     client.send(0, Frame.PING, struct.pack(">d", 0.0))
     assert client.next()[1] == Frame.PONG
     client.send(9, Frame.KILL)
-    assert proxy.decode(client.take(Frame.EXIT))["status"] != 0
+    assert decode(client.take(Frame.EXIT))["status"] != 0

@@ -145,7 +145,7 @@ def _in_pieces(stages: Sequence[Stage], flow: Sequence[tuple[float, float]]) -> 
     sites = {one.site for one in pieces}
     last, least, join = 0, flow[0][1], _join_of_files(stages[0])
     for at, one in enumerate(stages[1:] if join is Split.NEVER else (), 1):
-        way = _join_of_pieces(one) if sites <= one.sites else None
+        way = join_of_pieces(one) if sites <= one.sites else None
         if way is None:
             break
         if flow[at][1] <= least:
@@ -169,7 +169,7 @@ def _join_of_files(first: Stage) -> Split:
     return Split.MERGE if first.match is not None and first.match.split is Split.MERGE else Split.NEVER
 
 
-def _join_of_pieces(one: Stage) -> Split | None:
+def join_of_pieces(one: Stage) -> Split | None:
     """How outputs over pieces of its stdin become one; NEVER where they follow one another, None where they do not."""
     if one.match is None or not one.match.stdin or one.match.reads or one.match.changes:
         return None

@@ -1,5 +1,5 @@
-"""The proxy of a site: starts commands next to their data and carries their streams. One file of the standard library
-alone (Python 3.8 or newer), because it is sent to the site and run there as it is.
+"""The proxy of a site: starts commands next to their data and carries their streams. With its executor it is sent to
+the site as one file (see `source`): the standard library alone, Python 3.8 or newer.
 
 Two kinds of processes run it. The *proxy* speaks frames over stdin and stdout (see `Frame`), which `ssh` carries. An
 *executor* is its child within a mount namespace, where the site's folders have the names that they have at the client;
@@ -9,26 +9,25 @@ it is needed, one that can write. Commands end with their executor, and an execu
 
 from __future__ import annotations
 
-import array
 import contextlib
 import errno
 import fcntl
 import functools
 import hashlib
-import json
 import locale
 import os
-import resource
 import selectors
 import shutil
 import signal
 import socket
-import stat
 import struct
 import subprocess
 import sys
 import time
 from typing import Any, Callable, Iterator, Sequence  # noqa: UP035 - runs on Python 3.8
+
+from shoal.shell.executor import Executor, Refusal, decode, encode, receive_message, send_message
+from shoal.shell.pieces import close_all
 
 PROTOCOL = 1
 HEAD = struct.Struct(">IBI")
@@ -45,6 +44,8 @@ OUT_LIMIT = 2 << 20
 KILL_AFTER_S = 2.0
 WORLD = "shoal-site"
 MOST_NAMES = 50
+MOST_CORES = 8
+"""On which the pieces of one pipeline work at once."""
 GREETING = b"\nSHOAL-PROXY-1\n"
 """Before the first frame: what a login prints comes before it and is skipped."""
 
@@ -58,15 +59,6 @@ class Frame:
 
 def frame(stream: int, kind: int, data: bytes = b"") -> bytes:
     return HEAD.pack(stream, kind, len(data)) + data
-
-
-def encode(value: Any) -> bytes:
-    """JSON in which names that are not UTF-8 survive."""
-    return json.dumps(value, separators=(",", ":")).encode("ascii")
-
-
-def decode(data: bytes) -> Any:
-    return json.loads(data.decode("ascii"))
 
 
 class Frames:
@@ -88,214 +80,6 @@ class Frames:
             yield stream, kind, bytes(self._buffer[at : at + size])
             at += size
         del self._buffer[:at]
-
-
-def raw(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
-def close_all(descriptors: Sequence[int]) -> None:
-    for one in descriptors:
-        with contextlib.suppress(OSError):
-            os.close(one)
-
-
-# --- messages between proxy and executor: a size, JSON, and descriptors beside its first byte ---
-
-
-def send_message(link: socket.socket, value: Any, descriptors: Sequence[int] = ()) -> None:
-    data = encode(value)
-    head = struct.pack(">I", len(data))
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-    link.sendmsg([head], rights)
-    link.sendall(data)
-
-
-def receive_message(link: socket.socket) -> tuple[Any, list[int]]:
-    """Raises EOFError where the other side is gone."""
-    found = array.array("i")
-    head, rights, _, _ = link.recvmsg(4, socket.CMSG_SPACE(253 * found.itemsize), socket.MSG_CMSG_CLOEXEC)
-    for _, _, data in rights:
-        found.frombytes(data[: len(data) - len(data) % found.itemsize])
-    data = head + _exactly(link, 4 - len(head)) if head else b""
-    if len(data) < 4:
-        raise EOFError
-    return decode(_exactly(link, struct.unpack(">I", data)[0])), list(found)
-
-
-def _exactly(link: socket.socket, size: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < size:
-        part = link.recv(size - len(parts))
-        if not part:
-            raise EOFError
-        parts += part
-    return bytes(parts)
-
-
-# --- the executor ---
-
-
-class Refusal(Exception):
-    """A command that this site does not run; it then runs at the client, as it would without this site."""
-
-
-class Executor:
-    """Starts commands on request. Runs within the namespace, with one thread."""
-
-    def __init__(self, link: socket.socket, settings: dict[str, Any]) -> None:
-        self.link = link
-        self.roots: list[str] = settings["roots"]
-        self.limits: dict[str, int] = dict(settings["limits"])
-        core = self.limits.pop("RLIMIT_CORE", resource.RLIM_INFINITY)
-        resource.setrlimit(resource.RLIMIT_CORE, (core, core))
-        self.running: dict[int, int] = {}
-        self.ended: list[dict[str, Any]] = []
-        self.writes: dict[int, list[str]] = {}
-        for name, text in settings["files"].items():
-            os.makedirs(os.path.dirname(raw(name)), exist_ok=True)
-            with open(raw(name), "wb") as file:
-                file.write(raw(text))
-
-    def serve(self) -> None:
-        reader, writer = os.pipe()
-        os.set_blocking(writer, False)
-        signal.set_wakeup_fd(writer)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        selector = selectors.DefaultSelector()
-        selector.register(self.link, selectors.EVENT_READ)
-        selector.register(reader, selectors.EVENT_READ)
-        try:
-            while True:
-                for key, _ in selector.select():
-                    if key.fileobj is self.link:
-                        message, descriptors = receive_message(self.link)
-                        self.handle(message, descriptors)
-                    else:
-                        os.read(reader, 4096)
-                self.reap()
-        except (EOFError, ConnectionError):
-            for pid in self.running:
-                signal_group(pid, signal.SIGKILL)
-
-    def handle(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        if "kill" in message:
-            pid = next((pid for pid, stream in self.running.items() if stream == message["kill"]), None)
-            if pid is not None:
-                signal_group(pid, message["signal"])
-            return
-        stages = message["run"]
-        try:
-            try:
-                size = sum(self.check(one) for one in stages)
-                for at, one in enumerate(stages):
-                    self.redirect(one, descriptors, at)
-            except (Refusal, OSError) as error:
-                send_message(self.link, {"refused": [one["id"] for one in stages], "why": str(error)})
-                return
-            for at, one in enumerate(stages):
-                self.start(one, descriptors[3 * at : 3 * at + 3])
-            send_message(self.link, {"started": [one["id"] for one in stages], "bytes": size})
-        finally:
-            close_all(descriptors)
-
-    def check(self, one: dict[str, Any]) -> int:
-        """That what it would read lies in the site and is a file or a folder. Returns the bytes of its files."""
-        size = 0
-        for name in (one["cwd"], *one["reads"], *one["writes"]):
-            path = raw(name)
-            real = os.path.realpath(path)
-            if not any(real == raw(root) or real.startswith(raw(root).rstrip(b"/") + b"/") for root in self.roots):
-                raise Refusal(f"{name} leads out of the site")
-            try:
-                found = os.stat(path)
-            except FileNotFoundError:
-                continue  # its message is the command's own
-            if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-                raise Refusal(f"{name} is neither a file nor a folder")
-            size += found.st_size if stat.S_ISREG(found.st_mode) else 0
-        if one.get("whole_lines") and not ends_a_line(one["reads"]):
-            raise Refusal("a piece ends within a line")
-        if one["stdin"].get("file"):
-            size += os.stat(raw(one["stdin"]["file"])).st_size
-        return size
-
-    def redirect(self, one: dict[str, Any], descriptors: list[int], at: int) -> None:
-        """Open the files that are its stdin and stdout, in the place of what was sent for them."""
-        for slot, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY)):
-            told = one[slot]
-            if not told.get("file"):
-                continue
-            path = raw(told["file"])
-            self.check({**one, "cwd": told["file"], "reads": (), "writes": (), "stdin": {}})
-            fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_APPEND if told.get("append") else 0))
-            os.lseek(fd, told.get("offset", 0), os.SEEK_SET)
-            index = 3 * at + (0 if slot == "stdin" else 1)
-            os.close(descriptors[index])
-            descriptors[index] = fd
-            if slot == "stdout" and one["merge"]:
-                os.close(descriptors[index + 1])
-                descriptors[index + 1] = os.dup(fd)
-
-    def start(self, one: dict[str, Any], descriptors: list[int]) -> None:
-        """Without a copy of this process where nothing is to be limited, which takes a third of the time."""
-        os.umask(one["umask"])
-        try:
-            process = subprocess.Popen(
-                [raw(word) for word in one["argv"]], executable=raw(one["path"]), cwd=raw(one["cwd"]),
-                stdin=descriptors[0], stdout=descriptors[1], stderr=descriptors[2], start_new_session=True,
-                env={raw(k): raw(v) for k, v in one["env"].items()},
-                preexec_fn=self.limit if self.limits else None,
-            )  # fmt: skip
-        except (OSError, subprocess.SubprocessError) as error:
-            with contextlib.suppress(OSError):
-                os.write(descriptors[2], f"shoal: {one['argv'][0]}: {error}\n".encode("utf-8", "replace"))
-            self.ended.append({"exit": one["id"], "status": 126, "cpu_s": 0.0, "changed": {}})
-            return
-        process.returncode = 0  # `reap` sees its end
-        self.running[process.pid] = one["id"]
-        self.writes[one["id"]] = [*one["writes"], *one.get("touches", ())]
-
-    def limit(self) -> None:
-        for name, value in self.limits.items():
-            resource.setrlimit(getattr(resource, name), (value, value))
-
-    def reap(self) -> None:
-        while self.ended:
-            send_message(self.link, self.ended.pop())
-        while self.running:
-            pid, status, usage = os.wait4(-1, os.WNOHANG)
-            if not pid:
-                return
-            stream = self.running.pop(pid, None)
-            if stream is not None:
-                code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-                changed = {name: mode_of(name) for name in self.writes.pop(stream, ())}
-                cpu_s = usage.ru_utime + usage.ru_stime
-                send_message(self.link, {"exit": stream, "status": code, "cpu_s": cpu_s, "changed": changed})
-
-
-def ends_a_line(names: Sequence[str]) -> bool:
-    """Whether the text of these files, one after another, ends with a whole line."""
-    for name in reversed(names):
-        with open(raw(name), "rb") as file:
-            if file.seek(0, os.SEEK_END):
-                file.seek(-1, os.SEEK_END)
-                return file.read(1) == b"\n"
-    return True
-
-
-def mode_of(name: str) -> int | None:
-    """None where it is gone."""
-    try:
-        return os.stat(raw(name)).st_mode
-    except OSError:
-        return None
-
-
-def signal_group(pid: int, number: int) -> None:
-    with contextlib.suppress(OSError):
-        os.killpg(pid, number)
 
 
 # --- the namespace ---
@@ -577,7 +361,8 @@ class Proxy:
         try:
             ours.settimeout(20)
             files = self.hello["files"] if line else {}
-            send_message(ours, {"roots": roots, "limits": self.hello["limits"], "files": files})
+            cores = self.hello.get("cores", MOST_CORES)
+            send_message(ours, {"roots": roots, "limits": self.hello["limits"], "files": files, "cores": cores})
             receive_message(ours)
         except OSError:
             raise EOFError from None
@@ -603,7 +388,7 @@ class Proxy:
                 passed += self.connect(one, pipes)
             for one in stages:
                 self.stages[one["id"]].executor = link
-            send_message(link, {"run": stages}, passed)
+            send_message(link, {"run": stages, "pieces": told.get("pieces")}, passed)
         except (Refusal, OSError, EOFError) as error:
             self.refuse([one["id"] for one in stages], str(error))
         finally:

@@ -24,7 +24,9 @@ from typing import Any
 from shoal.core import Invalid
 from shoal.shell import proxy
 from shoal.shell.annotations import shipped
-from shoal.shell.proxy import Admitted, Refusal
+from shoal.shell.executor import Refusal
+from shoal.shell.proxy import Admitted
+from shoal.shell.source import source
 from shoal.shell.tools import FOLDERS
 
 HANDSHAKE_S = 10.0
@@ -42,7 +44,8 @@ _LIMITS = {
 class User:
     """`token_sha256`: of the token, in hexadecimal digits. `run_as`: the account of this machine whose rights its
     commands have; else those of the proxy, which then is not root. `connections` and `commands` are those at once,
-    commands of each connection; the limits below hold for each command."""
+    commands of each connection; on `cores` the pieces of one
+    pipeline work at once; the limits below hold for each command."""
 
     name: str
     token_sha256: str
@@ -51,6 +54,7 @@ class User:
     run_as: str = ""
     connections: int = 4
     commands: int = 64
+    cores: int = 1
     memory_bytes: int | None = None
     cpu_s: int | None = None
     processes: int | None = None
@@ -122,7 +126,7 @@ class SharedProxy:
 
     def serve(self) -> None:
         """Until it is interrupted; the connections end with it."""
-        proxy.SOURCE = Path(proxy.__file__).read_bytes()
+        proxy.SOURCE = source()
         parent = os.getpid()
         try:
             while True:
@@ -188,7 +192,7 @@ class SharedProxy:
         log(f"user {user.name} at {address}: connected")
         offered = {f"{folder}/{name}" for folder in FOLDERS for name in shipped()}
         told = {
-            **hello, "limits": {"RLIMIT_CORE": 0, **user.limits},
+            **hello, "limits": {"RLIMIT_CORE": 0, **user.limits}, "cores": user.cores,
             "tools": [one for one in hello["tools"] if one in offered],
         }  # fmt: skip
         return Admitted(told, user.commands, user.writes, lambda why: log(f"user {user.name}: refused: {why}"))

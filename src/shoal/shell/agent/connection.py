@@ -13,6 +13,7 @@ import structlog
 
 from shoal.shell import proxy
 from shoal.shell.agent.transports import Transport, open_transport
+from shoal.shell.executor import decode, encode
 from shoal.shell.proxy import Frame, Frames
 from shoal.shell.sites import Site
 
@@ -103,14 +104,14 @@ class Connection:
 
     async def _connect(self) -> tuple[Frames, asyncio.StreamReader]:
         self._transport = link = await open_transport(self.site)
-        link.writer.write(proxy.frame(0, Frame.HELLO, proxy.encode({**self._hello(), **link.credentials})))
+        link.writer.write(proxy.frame(0, Frame.HELLO, encode({**self._hello(), **link.credentials})))
         rest = await self._greeting(link)
         frames = Frames()
         while True:
             for stream, kind, body in frames.feed(rest):
                 if (stream, kind) != (0, Frame.WELCOME):
                     raise ValueError("the proxy begins with something else than its welcome")
-                self.welcome = proxy.decode(body)
+                self.welcome = decode(body)
                 if failed := self.welcome.get("failed"):
                     raise ValueError(failed)
                 self.ready, self.why = True, ""
@@ -161,7 +162,7 @@ class Connection:
             self.round_trip_s = min(taken, 0.9 * self.round_trip_s + 0.1 * taken)
             return
         if kind == Frame.REFUSED:
-            told = proxy.decode(body)
+            told = decode(body)
             for one in told["streams"]:
                 if found := self._streams.pop(one, None):
                     found.refused(told["why"])
@@ -170,14 +171,14 @@ class Connection:
         if found is None:
             return
         if kind == Frame.STARTED:
-            found.started(stream, int(proxy.decode(body)["bytes"]))
+            found.started(stream, int(decode(body)["bytes"]))
         elif kind in (Frame.OUT, Frame.ERR):
             found.output(stream, kind, body)
         elif kind == Frame.CREDIT:
             found.credit(stream, struct.unpack(">I", body)[0])
         elif kind == Frame.EXIT:
             del self._streams[stream]
-            told = proxy.decode(body)
+            told = decode(body)
             found.ended(stream, int(told["status"]), told)
 
     # --- commands ---
@@ -189,11 +190,15 @@ class Connection:
     def number(self) -> int:
         return next(self._numbers)
 
-    def start(self, stages: Sequence[Mapping[str, Any]], streams: Sequence[Stream], *, writes: bool) -> None:
-        """Start the stages of one chain together; each has its number in `id`."""
+    def start(
+        self, stages: Sequence[Mapping[str, Any]], streams: Sequence[Stream], *, writes: bool,
+        pieces: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Start the stages of one chain together; each has its number in `id`. `pieces`: how they share cores."""
         for told, stream in zip(stages, streams, strict=True):
             self._streams[told["id"]] = stream
-        self._send(0, Frame.RUN, proxy.encode({"stages": list(stages), "writes": writes}))
+        told = {"stages": list(stages), "writes": writes, "pieces": pieces}
+        self._send(0, Frame.RUN, encode(told))
 
     def write(self, stream: int, data: bytes) -> None:
         self._send(stream, Frame.DATA, data)

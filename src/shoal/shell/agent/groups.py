@@ -21,6 +21,7 @@ from shoal.shell.agent.refresh import refresh
 from shoal.shell.agent.relays import Ended, Relay, united
 from shoal.shell.annotations import Split
 from shoal.shell.calls import Open
+from shoal.shell.cores import must_be_text, on_cores
 from shoal.shell.proxy import STDIN_WINDOW, Frame
 from shoal.shell.sites import Site
 from shoal.shell.stages import Piece, absolute, environment_for
@@ -110,7 +111,21 @@ class Group:
                 told.append(self._told(at, relay, piece if at == 0 and first.decision.pieces else None, total, number,
                                        connection, window))  # fmt: skip
             told[0]["whole_lines"] = len(told) > 1 and piece is not pieces[-1]
-            connection.start(told, [_Keyed(self, connection)] * len(told), writes=self._changes)
+            in_pieces = self._in_pieces(told, dealt_out=len(pieces) > 1) if connection.welcome["namespaces"] else None
+            streams = [_Keyed(self, connection)] * len(told)
+            connection.start(told, streams, writes=self._changes, pieces=in_pieces)
+
+    def _in_pieces(self, told: Sequence[Mapping[str, Any]], *, dealt_out: bool) -> Mapping[str, Any] | None:
+        """How the stages share the cores of the site, and what their input must be where other sites have a part."""
+        stages = [one.stage for one in self.relays]
+        if self._changes:
+            return None
+        if dealt_out:
+            return must_be_text(stages, told[0]["reads"])
+        found = stages[0].match
+        assert found is not None
+        bare = [word for at, word in enumerate(stages[0].call.argv) if at not in found.inputs]
+        return on_cores(stages, [one.decision for one in self.relays], told[0]["reads"], bare)
 
     def _key(self, connection: Connection, number: int) -> int:
         return (sorted(self.connections).index(connection.site.name) << 32) | number

@@ -9,7 +9,7 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from shoal.shell.annotations import Split
-from shoal.shell.joins import added, joining_command
+from shoal.shell.pieces import added, joining_command
 from shoal.shell.proxy import CHUNK
 from shoal.shell.stages import Stage
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shoal.shell.agent.joining import Joining
+from shoal.shell.pieces import one_status
 from shoal.shell.plan import Decision
 from shoal.shell.stages import Stage
 
@@ -87,11 +88,5 @@ class Ended:
 
 def united(statuses: Sequence[int], stage: Stage) -> int:
     """The status of a command whose inputs were dealt out."""
-    if len(statuses) == 1:
-        return statuses[0]
-    if signals := [one for one in statuses if one < 0]:
-        return signals[0]
     assert stage.match is not None
-    if stage.match.annotation.finds and max(statuses) < 2:
-        return min(statuses)
-    return max(statuses)
+    return one_status(statuses, finds=stage.match.annotation.finds)

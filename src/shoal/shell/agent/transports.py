@@ -13,13 +13,13 @@ from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 from typing import Any, Protocol
 
-from shoal.shell import proxy
 from shoal.shell.sites import Site
+from shoal.shell.source import source
 
 END_S = 2.0
 _BUFFER = 1 << 20
 
-SOURCE = Path(proxy.__file__).read_bytes()
+SOURCE = source()
 _BOOT = (
     "import os,sys,hashlib\nn=int(sys.argv[1]);b=b''\n"
     "while len(b)<n:\n p=os.read(0,n-len(b))\n if not p:sys.exit(1)\n b+=p\n"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.shell.annotations.model import Annotation, Kind, Option, Split
-from shoal.shell.joins import added
+from shoal.shell.pieces import added
 
 _LIMIT_S = 20
 _UNKNOWN = (

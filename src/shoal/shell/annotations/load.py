@@ -17,6 +17,7 @@ _OPTION = re.compile(r"(?P<names>-\S+(?: -\S+)*)(?: (?P<value>=\S+|\[=\S+\]))?(?
 _OPERAND = re.compile(r"(?P<kind>[a-z-]+)(?P<many>[*?+]|)(?: unless (?P<unless>\S+))?")
 _FLAGS = (
     "across",
+    "text",
     "cwd",
     "writes",
     "names",
@@ -31,8 +32,8 @@ _FLAGS = (
 _NUMBERS = ("ratio", "bytes_per_s")
 _LISTS = ("requires", "touches", "split_adds", "refuses", "environment", "home_files")
 _KNOWN = {
-    *_FLAGS, *_NUMBERS, *_LISTS, "options", "operands", "split", "join", "join_values", "like", "write_error",
-    "subcommands", "ways",
+    *_FLAGS, *_NUMBERS, *_LISTS, "options", "operands", "split", "join", "join_values", "across_if", "like",
+    "write_error", "subcommands", "ways",
 }  # fmt: skip
 
 
@@ -99,7 +100,8 @@ def _one(name: str, subcommand: str, table: Mapping[str, Any], where: str) -> An
     plain |= {key: tuple(table[key]) for key in _LISTS if key in table}
     return Annotation(
         name=name, subcommand=subcommand, split=_way(table, "split", where), join=_way(table, "join", where),
-        join_values=str(table.get("join_values", ".*")), write_error=int(table.get("write_error", 1)),
+        join_values=str(table.get("join_values", ".*")), across_if=str(table.get("across_if", "")),
+        write_error=int(table.get("write_error", 1)),
         options=tuple(_option(line, where) for line in table.get("options", ())),
         operands=tuple(_operand(line, where) for line in table.get("operands", ())),
         **plain,

@@ -215,7 +215,7 @@ def _effects(annotation: Annotation, given: _Given, inputs: list[int], filled: i
         stdin=stdin,
         ratio=ratio,
         split=split,
-        across=annotation.across and not told & {"no-across", "no-split"},
+        across=_across(annotation, given),
         join=_join(annotation, given),
         cwd=annotation.cwd or (recursive and no_inputs),
         changes=changes,
@@ -224,6 +224,13 @@ def _effects(annotation: Annotation, given: _Given, inputs: list[int], filled: i
         effects=frozenset(told),
         path_positions=tuple(given.positions),
     )
+
+
+def _across(annotation: Annotation, given: _Given) -> bool:
+    if not annotation.across or given.effects & {"no-across", "no-split"}:
+        return False
+    told = "\0".join(given.programs or given.values)
+    return not annotation.across_if or re.fullmatch(annotation.across_if, told, re.DOTALL) is not None
 
 
 def _join(annotation: Annotation, given: _Given) -> Split:

@@ -62,7 +62,9 @@ class Annotation:
     """One command, or one way of calling it.
 
     `ratio` is the expected bytes of output over those of input, until it is measured; `bytes_per_s` likewise. `across`:
-    a command that can be run on each piece of its stdin alone. `join`: how outputs over pieces of its stdin become one,
+    a command that can be run on each piece of its stdin alone, and makes whole lines of whole lines; `across_if`: only
+    where its programs, or else the values of its options and operands with NULs between them, match this. `text`: it
+    takes its whole input for binary where some of it is. `join`: how outputs over pieces of its stdin become one,
     where they do not just follow one another; only if all values of its options match `join_values`. `writes`: it
     changes files, so it is never run twice. `names`: its output may hold names of paths. `terminal`: it behaves
     otherwise on a terminal. `environment`: variables that it reads, beside those of the locale. `home_files`: files of
@@ -79,6 +81,8 @@ class Annotation:
     split: Split = Split.NEVER
     split_adds: tuple[str, ...] = ()
     across: bool = False
+    across_if: str = ""
+    text: bool = False
     join: Split = Split.NEVER
     join_values: str = ".*"
     cwd: bool = False

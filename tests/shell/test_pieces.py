@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.shell.annotations import Split, load, match
-from shoal.shell.joins import added, joining_command
+from shoal.shell.pieces import added, joining_command
 
 text = st.lists(st.text("ab \t", max_size=9), max_size=9).map(lambda lines: "".join(f"{one}\n" for one in lines))
 
