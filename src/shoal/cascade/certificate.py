@@ -111,7 +111,7 @@ def upper_bound(events: int, trials: int, alpha: float) -> float:
 
 @functools.cache
 def most_events(trials: int, alpha: float, rate: float) -> int:
-    """With so many events the probability is still shown to be at most `rate`; -1: not even with none."""
+    """The number of events with which the probability is still shown to be at most `rate`; -1: not even with none."""
     found = -1
     while found + 1 < trials and upper_bound(found + 1, trials, alpha) <= rate:
         found += 1

@@ -15,7 +15,7 @@ from shoal.cascade.program import Answers, Program, Rule, Stage
 from shoal.cascade.roles import fingerprints, fresh_rows
 from shoal.cascade.steps.base import Array, Floats
 from shoal.cascade.table import Key, Table, digest, require_rows, row_hashes
-from shoal.cascade.topk import TopK, best, two_stages
+from shoal.cascade.topk import Beaten, TopK, best
 from shoal.core import Invalid
 
 Places = NDArray[np.intp]
@@ -128,18 +128,14 @@ class StagedPipeline:
             raise Invalid("the best rows are those of a regression, or of one of two classes", where="top_k")
         if self.filter is None or self.filter.k != k or self._filter_program is None:
             return best(self._full.run(table).scores[:, 0], k)
-        small = self._filter_program
-        return two_stages(
-            lambda: small.run(table).scores[:, 0],
-            lambda rows: self._full.run(table.take(rows)).scores[:, 0],
-            k,
-            self.filter.kept(len(table)),
-        )
+        answers = self._filter_program.run(table)
+        ranked = np.flatnonzero(answers.stages)  # by the full pipeline
+        return ranked[best(answers.scores[ranked, 0], k)]
 
     def use_filter(self, stage: Stage, found: TopK) -> None:
         """Rank by this stage first."""
         self.filter, self.filter_stage = found, stage
-        self._filter_program = alone(self._full, stage)
+        self._filter_program = Program(self._full.groups, [replace(stage, rule=Beaten(found)), *self._full.stages])
 
     # ---- the certificate ----
 

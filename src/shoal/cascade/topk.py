@@ -10,7 +10,7 @@ kept, in proportion.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.cascade.certificate import upper_bound
+from shoal.cascade.models.base import Output
 from shoal.cascade.steps.base import Floats
 
 RATIOS = (
@@ -74,12 +75,22 @@ def best(scores: Floats, k: int) -> NDArray[np.intp]:
     return chosen[np.argsort(-scores[chosen], kind="stable")][:k]
 
 
-def two_stages(
-    small: Callable[[], Floats], full_of: Callable[[NDArray[np.intp]], Floats], k: int, kept: int
-) -> NDArray[np.intp]:
-    """`small`: the cheap stage's scores of all rows; `full_of`: the full pipeline's of some."""
-    chosen = np.sort(best(small(), kept))
-    return chosen[best(full_of(chosen), k)]
+@dataclass(frozen=True)
+class Beaten:
+    """The rule of the cheap stage: it answers all rows but those that it keeps for the full pipeline."""
+
+    filter: TopK
+
+    def sure(self, scores: Floats, output: Output) -> NDArray[np.bool_]:  # noqa: ARG002
+        beaten = np.ones(len(scores), bool)
+        beaten[best(scores[:, 0], self.filter.kept(len(scores)))] = False
+        return beaten
+
+    def sure_of(self, scores: Sequence[float], output: Output) -> bool:  # noqa: ARG002
+        return False
+
+    def as_json(self) -> dict[str, Any]:
+        return self.filter.as_json()
 
 
 def shortfalls(
