@@ -61,9 +61,9 @@ class Interpreter:
                 integers, self.scales[name] = quantise(one)
                 self.matrices[name] = integers.astype(np.int64)
             elif kind is NumberType.INT4:
-                integers, scales = quantise_groups(one)
-                groups: Array = integers.astype(self.type)
-                self.matrices[name] = (groups * scales[..., None]).reshape(len(one), -1)
+                groups, scales = quantise_groups(one)
+                wide: Array = groups.astype(self.type)
+                self.matrices[name] = (wide * scales[..., None]).reshape(len(one), -1)
             else:
                 rounded = from_bf16(to_bf16(one)) if kind is NumberType.BF16 else one
                 self.matrices[name] = rounded.astype(self.type)
@@ -155,8 +155,8 @@ class _Frame:
             return np.asarray((vectors @ matrix.T).astype(owner.type))
         integers, scales = quantise(vectors)
         if owner.kind is NumberType.INT4:
-            total: Array = integers.astype(owner.type) @ matrix[:, : integers.shape[1]].T
-            return np.asarray((total * scales[:, None]).astype(owner.type))
+            weighted: Array = integers.astype(owner.type) @ matrix[:, : integers.shape[1]].T
+            return np.asarray((weighted * scales[:, None]).astype(owner.type))
         total = (integers.astype(np.int64) @ matrix.T).astype(np.float32)
         return np.asarray((total * (owner.scales[name][units] * scales[:, None])).astype(owner.type))
 
