@@ -125,7 +125,8 @@ def weigh(utility: Array, share: Array, tolerance: float, steps: int = 80) -> Ar
         chances = chances + _length(chances, step) * step
         spare = spare + _length(spare, other) * other
         target *= _FASTER
-    return best / best.sum()
+    found: Array = best / best.sum()
+    return found
 
 
 def _length(values: Array, step: Array) -> float:
