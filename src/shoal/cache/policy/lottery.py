@@ -109,7 +109,7 @@ def weigh(utility: Array, share: Array, tolerance: float, steps: int = 80) -> Ar
     for _ in range(steps):
         prices = share / (utility @ chances)
         slope = by_column @ prices
-        gap = float(slope.max()) * float(chances.sum()) - 1.0
+        gap = max(slope.tolist()) * sum(chances.tolist()) - 1.0
         if gap < best_gap:
             best_gap, best = gap, chances
         if gap < tolerance:
@@ -131,5 +131,5 @@ def weigh(utility: Array, share: Array, tolerance: float, steps: int = 80) -> Ar
 
 def _length(values: Array, step: Array) -> float:
     """How much of a step leaves all values positive."""
-    shrink = -float((step / values).min())
+    shrink = -min((step / values).tolist())  # of few numbers: quicker than numpy
     return _BACK / shrink if shrink > _BACK else 1.0
