@@ -25,7 +25,6 @@ _LIBRARIES = (
     ("arrays in blocks on all cores", "numpy", "nothing is captured"),
     ("compiled kernels", "llvmlite", "chains run in blocks of NumPy's operations, one after the other"),
     ("vectorised functions without kernels", "torch", "blocks use SciPy's scalar functions"),
-    ("files read on all cores", "polars", "pandas reads them on one"),
     ("nearest neighbours of scikit-learn-intelex", "sklearnex", "they are scikit-learn's own"),
 )
 

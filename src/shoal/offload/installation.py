@@ -137,12 +137,10 @@ class Installation:
         self._undo.append(undo)
 
     def _frames(self) -> None:
-        from shoal.offload.frames import csv, strings
+        from shoal.offload.frames import strings
         from shoal.offload.frames.series import copy_on_write, install
 
         self._undo.append(strings.install())
-        if "polars" in self.settings.allowed and not self.settings.strict:
-            self._undo.append(csv.install(self.settings.cores))
         if copy_on_write():
             self._undo.append(install(self._evaluator.parts, strict=self.settings.strict))
 

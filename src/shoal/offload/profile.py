@@ -20,7 +20,6 @@ REASONS: Mapping[str, str] = {
     "shifted": "elementwise operations read the array itself, from a shifted place",
     "distinct": "few strings are distinct: the function was applied to each of them, and the results taken by row",
     "sklearnex": "scikit-learn-intelex gives the same result and was faster at this shape",
-    "polars": "Polars reads the file on all cores, and pandas' own reader agrees at both of its ends",
     "gram": "the Gram matrix is small: an exact eigendecomposition of it is cheaper than iterations over the data",
     "plain-faster": "the plain library is estimated to be as fast at this size",
     "small": "an operand is small: capture would cost more than the operation",

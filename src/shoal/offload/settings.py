@@ -12,7 +12,7 @@ from shoal.core import Invalid
 
 PREFIX = "SHOAL_OFFLOAD__"
 
-BACKENDS = ("chunks", "torch", "compiled", "sklearnex", "polars")
+BACKENDS = ("chunks", "torch", "compiled", "sklearnex")
 """In the order in which they are explained. The plain library needs no name: it is always there."""
 
 
