@@ -104,7 +104,7 @@ def ask(
     if policy.name == "blend":
         given |= BLEND | {"restart_s": settings.restart_cost_s}
         if known is not None:
-            given |= {"behind_s": known.behind_s, "took_s": known.took_s}
+            given |= {"reference": known.reference, "took_s": known.took_s}
     if policy.name == "elastic":
         # It knows no time slices: without this, a job that finds no room would wait until others end.
         none = np.zeros(problem.jobs)

@@ -64,6 +64,7 @@ class State:
     received_s: Array = field(default_factory=_empty("received_s"))
     why: Codes = field(default_factory=_empty("why"))
     fair: State | None = None
+    reference: Any = None
 
     @property
     def behind_s(self) -> Array:
