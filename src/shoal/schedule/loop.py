@@ -60,7 +60,7 @@ def decide_round(
     if known.fair is not None:
         known = replace(known, fair=settled(known.fair, _as_if(known.fair, least), now, rounds))
     if settings.policy == "blend":
-        known = replace(known, reference=advanced(known.reference, asked, known.worked_s))
+        known = replace(known, reference=advanced(known.reference, least, known.worked_s))
     if previous is not None and POLICIES[settings.policy].timeless and unchanged(previous.problem, asked):
         allocation = replace(previous, problem=asked)
     else:
