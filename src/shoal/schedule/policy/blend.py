@@ -80,6 +80,9 @@ ROOMY = 1.0
 AGAIN_S = 3600.0
 """For so long a choice stands if no job comes, goes, or ends by the reference: some may have become late."""
 
+REPAYS_S = 300.0
+"""Staying counts for as much more as a restart takes of this time: where restarts are dear, jobs move seldom."""
+
 STAYS_FOR_S = 3600.0
 """A job that ends sooner by more than this elsewhere is moved, however small a part of its time that is: a job of 309
 hours stayed for 363 on a type that was slower by a seventh, beside a free one of the faster (16:6:2, Pareto, 1.3, seed
@@ -214,7 +217,7 @@ def _worth(sub: Subproblem, left_s: Array, ends_s: Array, ratio: Array, keep: fl
     with np.errstate(divide="ignore"):
         takes_s = np.where(market.rate > 0.0, sub.work_left / market.rate, np.inf)
     worth = first * (left_s + SOON_S) / (takes_s + SOON_S + np.where(here, 0.0, restart_s))
-    stays_for = np.minimum(keep, STAYS_FOR_S / (takes_s + SOON_S))
+    stays_for = np.minimum(keep + restart_s / REPAYS_S, STAYS_FOR_S / (takes_s + SOON_S))
     return _coarse(worth * np.where(here, 1.0 + stays_for, 1.0))
 
 
