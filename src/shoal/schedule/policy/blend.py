@@ -59,6 +59,9 @@ AMONG_LAST = 0.95
 """The quantile of the times that jobs take, of those present (at the soonest) and of the last that ended, that says
 what a long time is."""
 
+NO_SLACK = 1e-6
+"""A job that the reference runs all the time has no slack, and is late once it has lost this part of its time."""
+
 LONG = 3.0
 """How late a job is against its end by the reference counts by this power of its length, in units of a long time."""
 
@@ -133,7 +136,7 @@ def blend(
     column = np.where(worth.max(axis=0) > 0.0, worth.argmax(axis=0), -1)
     roomy = bool((market.usage_of(market.whole(column)) <= market.limits).all())
     if not roomy:
-        column = whole_jobs(sub, worth, np.zeros_like(worth))
+        column = whole_jobs(sub, worth)
     shares = market.whole(column)
     facts: dict[str, Any] = {
         "late": sub.free[ratio > LATE].tolist(), "reference": reference.number, "at": problem.now, "roomy": roomy,
@@ -192,7 +195,7 @@ def _late_by(sub: Subproblem, left_s: Array, reference: Reference, took_s: Array
     known_s = soonest_s if took_s is None else np.concatenate([took_s, soonest_s])
     long_s = _quantile(known_s, AMONG_LAST)
     over = soonest_s / (sub.elapsed_s + reference.ends_s()[sub.free] + SOON_S) - 1.0
-    late = np.where(over > 0.0, 1.0 + over * (soonest_s / long_s) ** LONG, 0.0)
+    late = np.where(over > NO_SLACK, 1.0 + over * (soonest_s / long_s) ** LONG, 0.0)
     behind_s = left_s - reference.left_of()[sub.free]
     allowed_s = np.maximum(BEHIND * soonest_s, MUCH_LONGER * long_s - soonest_s)
     return np.maximum(late, np.where(behind_s > allowed_s, 1.0 + BEHIND_COUNTS * behind_s / soonest_s, 0.0))
@@ -218,7 +221,7 @@ def _worth(sub: Subproblem, left_s: Array, ends_s: Array, ratio: Array, keep: fl
         takes_s = np.where(market.rate > 0.0, sub.work_left / market.rate, np.inf)
     worth = first * (left_s + SOON_S) / (takes_s + SOON_S + np.where(here, 0.0, restart_s))
     stays_for = np.minimum(keep + restart_s / REPAYS_S, STAYS_FOR_S / (takes_s + SOON_S))
-    return _coarse(worth * np.where(here, 1.0 + stays_for, 1.0))
+    return _coarse(worth * np.where(here, 1.0 + stays_for, 1.0) * (left_s > 0.0))
 
 
 def _coarse(values: Array) -> Array:

@@ -86,13 +86,14 @@ def advanced(before: Reference | None, problem: Problem, worked_s: Array) -> Ref
     gone = goes_on.copy()
     gone[mine] = False
     gone &= bool(told.columns == problem.columns) & _known_tenant(told, problem)
-    there = positions((row == _NEW) | ((row >= 0) & np.append(goes_on, False)[row]))
+    at = np.maximum(row, -1)
+    there = positions((row == _NEW) | np.append(goes_on, False)[at])
     old = row[there] >= 0
     fair = max_min(_joined(told, positions(gone), problem, there), previous=before.fair)
     now_in = np.full(problem.jobs, -1, np.intp)
     now_in[there] = np.count_nonzero(gone) + np.arange(len(there))
     began_s = np.maximum(needs_s - worked_s, 0.0)
-    left = np.where(old, np.append(left_s, 0.0)[row[there]], began_s[there])
+    left = np.where(old, np.append(left_s, 0.0)[at[there]], began_s[there])
     return Reference(problem.now, problem.ids, now_in, np.concatenate([needed_s[gone], needs_s[there]]),
                      np.concatenate([left_s[gone], left]), fair, before.number + 1)  # fmt: skip
 
