@@ -142,6 +142,7 @@ class TestLateJobs:
         problem = self.of([0.0, 0.0], work_left=[5 * HOUR, 0.0], arrived=[0.0, -60 * HOUR], now=0.0)
         assert told(problem) == [1.0, 0.0]
 
+
 @pytest.mark.parametrize(("hours", "moves"), [(20.0, False), (40.0, True)])
 def test_a_job_leaves_a_slower_type_where_that_saves_more_than_an_hour(hours: float, moves: bool) -> None:
     """`keep` alone would leave it there for however long it takes: 0.96 of the speed is near enough."""

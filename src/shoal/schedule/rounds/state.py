@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from shoal.core import Invalid
 from shoal.schedule.rounds.round import Codes
 from shoal.schedule.types import Array, Index, Mask
+
+if TYPE_CHECKING:
+    from shoal.schedule.policy.reference import Reference
 
 VERSION = 3
 
