@@ -15,10 +15,10 @@ from shoal.schedule import Allocation, Pool, Problem, decide
 from shoal.schedule.loop import Decided, decide_round
 from shoal.schedule.metrics import metrics_of
 from shoal.schedule.policy.fair import at_least
-from shoal.schedule.presets import ScheduleSettings, resize_s, time_slice_s
+from shoal.schedule.presets import resize_s, time_slice_s
 from shoal.schedule.rounds import Settings, State, next_round, settled
 from shoal.schedule.simulate import cluster_of, run_of, simulate
-from shoal.schedule.types import Array, Configurations
+from shoal.schedule.types import Configurations
 from shoal.schedule.workloads import Durations, example_throughputs, heavy_tailed_jobs
 from tests.schedule.kit import overloaded
 

@@ -1,6 +1,6 @@
 """Max-min fairness carried out beside the real schedule, in fractions of time: when it would have ended each job.
 
-It begins with the jobs as they come, and gives those that it has not ended yet what max-min fairness gives them, whether
+It begins with the jobs as they come, and gives those that it has not ended what max-min fairness gives them, whether
 they have ended in the real schedule or not. So what a job that really ended early leaves is given to nobody, and each
 has the end that it would have had if all had been treated alike throughout: the virtual schedule of the Fair Sojourn
 Protocol (Friedman and Henderson, SIGMETRICS'03). Work is counted in seconds where a job is fastest.

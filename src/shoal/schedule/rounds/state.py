@@ -47,7 +47,8 @@ class State:
     (m,) where the last round put it, or -1, `since` (m,) when; `ran` (m,) whether it ever ran. `worked_s` (m,) is how
     long what it did would have taken where it is fastest, at its least size. `fair` is what is remembered of rounds of
     max-min fairness, which are not carried out, where the policy asks for them, `reference` of max-min fairness in
-    fractions of time, for `blend` (which is not kept when a server is restarted: it begins anew, and nobody is late). `arrived` (m,) is when a job came, and
+    fractions of time, for `blend` (not kept when a server is restarted).
+    `arrived` (m,) is when a job came, and
     `took_s` (up to TOOK) how long the last jobs took that are no longer there. `promised_s`, `received_s` and `why`
     (m, WINDOW) are what shares came to in each of the last rounds, what was received, and why the job was where it was
     (`Why`; -1 before it was there)."""
