@@ -84,7 +84,7 @@ AGAIN_S = 3600.0
 """For so long a choice stands if no job comes, goes, or ends by the reference: some may have become late."""
 
 REPAYS_S = 300.0
-"""Staying counts for as much more as a restart takes of this time: where restarts are dear, jobs move seldom."""
+"""Staying counts for as much more as a restart takes of this time: where restarts are expensive, jobs move seldom."""
 
 STAYS_FOR_S = 3600.0
 """A job that ends sooner by more than this elsewhere is moved, however small a part of its time that is: a job of 309
