@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,10 @@ from shoal.schedule import Allocation, Pool, Problem, decide
 from shoal.schedule.loop import Decided, decide_round
 from shoal.schedule.metrics import metrics_of
 from shoal.schedule.policy.fair import at_least
-from shoal.schedule.presets import ScheduleSettings, resize_s, time_slice_s
+from shoal.schedule.presets import resize_s, time_slice_s
 from shoal.schedule.rounds import Settings, State, next_round, settled
 from shoal.schedule.simulate import cluster_of, run_of, simulate
-from shoal.schedule.types import Array, Configurations
+from shoal.schedule.types import Configurations
 from shoal.schedule.workloads import Durations, example_throughputs, heavy_tailed_jobs
 from tests.schedule.kit import overloaded
 
@@ -60,62 +59,7 @@ def test_a_restart_is_no_work_and_waiting_is_none_either() -> None:
     assert known.worked_s.tolist() == pytest.approx([170.0, 0.0]), "it restarted only once"
 
 
-def test_behind_is_what_rounds_of_max_min_would_have_done_more() -> None:
-    """A long and a short job on one accelerator: max-min would let them take turns."""
-    pools, rules = (Pool("a", 1),), ScheduleSettings("blend", round_s=100.0, restart_cost_s=0.0)
-    placed, state, now, previous = [-1, -1], State(), 0.0, None
-    for _ in range(20):
-        problem = Problem.columnar(
-            pools, [[1.0], [1.0]], ids=["long", "short"], placed=placed, now=now, arrived=[0.0, 1.0],
-            work_left=[1e6, 1e4], isolated_s=[now / 2, now],
-        )  # fmt: skip
-        decided = decide_round(rules, problem, state, now, previous=previous)
-        previous, state, placed, now = decided.allocation, decided.state, decided.round.column.tolist(), now + 100.0
-    assert state.fair is not None
-    last = settled(state, replace(problem, placed=np.array(placed), now=now), now, Settings(100.0))
-    waits, runs = last.worked_s.argmin(), last.worked_s.argmax()
-    assert last.worked_s[[waits, runs]].tolist() == [0.0, 2000.0]
-    assert state.fair.worked_s.tolist() == pytest.approx([950.0, 950.0], abs=50.0)
-    assert state.behind_s[waits] > 800.0 > 0.0 > state.behind_s[runs]
-    read = State.from_json(json.loads(json.dumps(state.as_json())))
-    assert read.behind_s.tolist() == state.behind_s.tolist()
-    other = Problem.columnar((Pool("b", 1),), [[1.0]], ids=["short"], now=now, arrived=[1.0], work_left=1e4)
-    assert decide_round(rules, other, state, now).state.behind_s.shape == (1,), "the long one went, and the pool"
-
-
-def first(behind_h: list[float], left_h: list[float], took_h: list[float]) -> list[float]:
-    """Which of the jobs has the one accelerator, when earlier ones took so long."""
-    count = len(left_h)
-    problem = Problem.columnar(
-        (Pool("a", 1),), [[1.0]] * count, now=count, arrived=np.arange(count), work_left=np.array(left_h) * HOUR,
-    )  # fmt: skip
-    found = decide("blend", problem, whole=True, behind_s=np.array(behind_h) * HOUR, took_s=np.array(took_h) * HOUR)
-    assert found.fair is not None
-    return found.share[:, 0].tolist()
-
-
-@pytest.mark.parametrize(
-    ("behind_h", "left_h", "runs"),
-    [
-        ([0.9, 0.0], [100.0, 1.0], 1),  # less than a hundredth of its time
-        ([1.1, 0.0], [100.0, 1.0], 0),
-        ([0.0, 9.0, 0.0], [100.0, 40.0, 1.0], 2),  # it ends long before the last, and may wait for shorter ones
-        ([0.0, 11.0, 0.0], [100.0, 40.0, 1.0], 1),  # until it would end among the last
-        ([2.0, 12.0, 0.0], [100.0, 40.0, 1.0], 1),  # of two that are late the one that is later comes first
-        ([-5.0, -5.0], [100.0, 1.0], 1),
-    ],
-)
-def test_only_what_ends_among_the_last_must_not_fall_behind(
-    behind_h: list[float], left_h: list[float], runs: int
-) -> None:
-    earlier = [50.0] * 20  # of 22 or 23 jobs 95 % end within 50 hours
-    assert first(behind_h, left_h, earlier) == [float(at == runs) for at in range(len(left_h))]
-
-
 def test_what_is_a_long_time_is_learnt_from_jobs_that_are_no_longer_there() -> None:
-    """A long job that is alone with a longer one may wait until others have shown how long most take."""
-    assert first([11.0, 0.0, 0.0], [40.0, 1.0, 100.0], []) == [0.0, 1.0, 0.0]
-    assert first([11.0, 0.0, 0.0], [40.0, 1.0, 100.0], [1.0] * 40) == [1.0, 0.0, 0.0]
     begins, rounds = two([-1, -1], now=500.0, arrived=[100.0, 200.0], ids=["x", "y"]), Settings(100.0)
     _, state = next_round(State(), begins, shares(begins, [[1, 0], [0, 1]]), 500.0, rounds)
     assert state.took_s.tolist() == []
@@ -124,29 +68,6 @@ def test_what_is_a_long_time_is_learnt_from_jobs_that_are_no_longer_there() -> N
     assert later.took_s.tolist() == [500.0]
     last = settled(later, Problem.columnar(begins.pools, np.ones((0, 2)), ids=[]), 700.0, rounds)
     assert last.took_s.tolist() == [500.0, 500.0]
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10**6), jobs=st.integers(2, 8))
-def test_what_is_fair_is_what_max_min_says_of_these_jobs_and_is_asked_anew_only_for_others(
-    seed: int, jobs: int
-) -> None:
-    chance = np.random.default_rng(seed)
-    pools = (Pool("a", 2), Pool("b", 3))
-    rate: Array = chance.uniform(1.0, 9.0, (jobs, 2))
-    given = {"work_left": chance.uniform(10.0, 1e5, jobs), "arrived": np.arange(jobs), "now": 100.0}
-    problem = Problem.columnar(pools, rate, **given)
-    rounds = ScheduleSettings("blend", round_s=60.0, restart_cost_s=5.0)
-    one = decide_round(rounds, problem, State(), 100.0)
-    assert one.allocation.fair is not None
-    assert one.allocation.fair.throughput == pytest.approx(decide("max-min", problem).throughput, rel=1e-6)
-    same = decide_round(rounds, problem, one.state, 160.0, previous=one.allocation)
-    assert same.allocation.fair is one.allocation.fair
-    other = Problem.columnar(pools, rate * 2.0, **given)
-    assert (
-        decide_round(rounds, other, one.state, 160.0, previous=one.allocation).allocation.fair
-        is not one.allocation.fair
-    )
 
 
 @pytest.mark.slow
@@ -232,28 +153,3 @@ def test_under_overload_no_job_falls_far_behind_max_min(elastic: bool, seed: int
         patch.setattr("shoal.schedule.simulate.engine.decide_round", watched)
         simulate(overloaded(seed, elastic=elastic), run)
     assert worst <= 2.0 * time_slice_s(run.settings) + (resize_s(run.settings) if elastic else 0.0)
-
-
-def test_a_choice_of_whole_jobs_stands_until_jobs_come_or_become_late() -> None:
-    pools, given = (Pool("a", 1),), {"work_left": [4e4, 5e4], "arrived": [0.0, 1.0]}
-    ask = partial(decide, "blend", whole=True, bounded=True)
-    first = ask(Problem.columnar(pools, [[1.0], [1.0]], now=10.0, **given))
-    assert first.share[:, 0].tolist() == [1.0, 0.0]
-    given["work_left"] = [4.5e4, 4e4]  # the second is now the shorter one, and none is late
-    later = Problem.columnar(pools, [[1.0], [1.0]], now=20.0, **given)
-    assert ask(later, previous=first).share.tolist() == first.share.tolist()
-    assert ask(later, previous=first).problem is later
-    assert ask(later).share[:, 0].tolist() == [0.0, 1.0]
-    late = Problem.columnar(pools, [[1.0], [1.0]], now=9e5, isolated_s=[0.0, 0.0], ran_s=[0.0, 0.0], **given)
-    assert len(ask(late, previous=first).facts["late"]) == 2
-
-
-def test_most_jobs_that_came_at_once_are_shared_out_by_max_min() -> None:
-    rate, given = [[1.0], [1.0], [1.0]], {"work_left": [1e3, 1e5, 1e5], "now": 50.0}
-    batch = Problem.columnar((Pool("a", 1),), rate, arrived=[5.0, 5.0, 9.0], **given)
-    found = decide("blend", batch, whole=True, bounded=True)
-    assert found.share == pytest.approx(decide("max-min", batch).share)
-    assert found.fair is not None
-    assert found.problem is batch
-    apart = Problem.columnar((Pool("a", 1),), rate, arrived=[5.0, 7.0, 9.0], **given)
-    assert decide("blend", apart, whole=True, bounded=True).share[:, 0].tolist() == [1.0, 0.0, 0.0]

@@ -12,6 +12,7 @@ import numpy as np
 
 from shoal.schedule.policies import POLICIES
 from shoal.schedule.policy.fair import at_least, unchanged
+from shoal.schedule.policy.reference import advanced
 from shoal.schedule.presets import ScheduleSettings, ask, rounds_of, without_holds
 from shoal.schedule.rounds import Round, Settings, State, next_round, settled
 from shoal.schedule.rounds.machines import Nodes
@@ -58,12 +59,14 @@ def decide_round(
     least = at_least(asked)
     if known.fair is not None:
         known = replace(known, fair=settled(known.fair, _as_if(known.fair, least), now, rounds))
+    if settings.policy == "blend":
+        known = replace(known, reference=advanced(known.reference, least, known.worked_s))
     if previous is not None and POLICIES[settings.policy].timeless and unchanged(previous.problem, asked):
         allocation = replace(previous, problem=asked)
     else:
         allocation = ask(settings, asked, previous, since_s=since_s, slice_s=slice_s, known=known)
     found, after = next_round(known, asked, allocation, now, rounds, since=since, kept_s=kept_s, nodes=nodes)
-    if allocation.fair is not None:
+    if allocation.fair is not None and settings.policy != "blend":
         after = replace(after, fair=_fair(after.fair, least, allocation.fair, now, rounds))
     return Decided(allocation, found, after, rounds.time_slice_s)
 

@@ -37,9 +37,8 @@ BEHIND_SLICES = 0.5
 """By `elastic`, a job that is behind max-min fairness by more than this part of a time slice comes first. A part of its
 time instead let jobs fall behind together and catch up one by one: they moved more often, and ended later."""
 
-BLEND: dict[str, Any] = {"whole": True, "aging": 1.0, "keep": 0.2, "bounded": True}
-"""Whole jobs, moved to gain a fifth. Whose length was taken for too much waits too long: age counts for more than a
-known length would need."""
+BLEND: dict[str, Any] = {"whole": True, "keep": 0.2}
+"""Whole jobs, moved to gain a fifth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ def ask(
     if policy.name == "blend":
         given |= BLEND | {"restart_s": settings.restart_cost_s}
         if known is not None:
-            given |= {"behind_s": known.behind_s, "took_s": known.took_s}
+            given |= {"reference": known.reference, "took_s": known.took_s}
     if policy.name == "elastic":
         # It knows no time slices: without this, a job that finds no room would wait until others end.
         none = np.zeros(problem.jobs)

@@ -1,10 +1,9 @@
-"""Whole jobs on whole accelerators, worth the most in sum: what a linear program's fractions are rounded to.
+"""Whole jobs on whole accelerators, worth the most in sum.
 
 Gangs do not pack by themselves: a program that gives a gang of four half of its time on the last three accelerators
-has told nobody what to do. Here jobs get all of a column or nothing. The search begins with what the program made
-whole and fills up by worth per accelerator; then jobs are exchanged while that raises the sum: one comes in, or goes
-where it is worth more, and those that it needs the room of (the cheapest set that frees enough) go elsewhere or wait.
-The program's value bounds what any such choice can be worth, so that the certificate shows how much is lost.
+has told nobody what to do. Here jobs get all of a column or nothing. The search fills up by worth per accelerator; then
+jobs are exchanged while that raises the sum: one comes in, or goes where it is worth more, and those that it needs the
+room of (the cheapest set that frees enough) go elsewhere or wait.
 """
 
 from __future__ import annotations
@@ -14,21 +13,19 @@ import numpy as np
 from shoal.schedule.policy.subproblem import Subproblem
 from shoal.schedule.types import Array, Index, Mask, positions
 
-WHOLE = 1.0 - 1e-6
 EXCHANGES = 200
 """The most of them; there were never more than forty in two thousand decisions of a hundred jobs."""
 
 EPS = 1e-9
 
 
-def whole_jobs(sub: Subproblem, worth: Array, shares: Array) -> Index:
-    """(k,) the column of each job of the sub, or -1: `worth` (n, k) is what each column is worth to each job, and
-    `shares` (n, k) the fractions to begin with."""
-    return _Search(sub, worth, shares).found()
+def whole_jobs(sub: Subproblem, worth: Array) -> Index:
+    """(k,) the column of each job of the sub, or -1: `worth` (n, k) is what each column is worth to each job."""
+    return _Search(sub, worth).found()
 
 
 class _Search:
-    def __init__(self, sub: Subproblem, worth: Array, shares: Array) -> None:
+    def __init__(self, sub: Subproblem, worth: Array) -> None:
         market = sub.market
         self._able: Mask = (market.rate > 0.0) & (worth > 0.0)
         self._worth = np.where(self._able, worth, 0.0)
@@ -38,9 +35,6 @@ class _Search:
         self._others = [(each.weight, each.load, each.limit) for each in market.constraints[1:]]
         self._limit = market.constraints[0].limit
         self.column = np.full(len(self._gang), -1, np.intp)
-        chosen = shares.argmax(axis=0)
-        certain = positions(shares[chosen, np.arange(shares.shape[1])] >= WHOLE)
-        self.column[certain] = chosen[certain]
         self._room = self._free(self.column)
 
     def found(self) -> Index:

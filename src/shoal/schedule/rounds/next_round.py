@@ -127,7 +127,7 @@ def _aligned(state: State, problem: Problem, now: float) -> State:
     return State(
         state.number, state.settled, problem.ids, columns, share, deficit_s, column, since, ran, worked_s,
         problem.arrived, np.concatenate([state.took_s, took_s])[-TOOK:], promised, received, why,
-        state.fair,
+        state.fair, state.reference,
     )  # fmt: skip
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from shoal.core import Invalid
 from shoal.schedule.rounds.round import Codes
 from shoal.schedule.types import Array, Index, Mask
+
+if TYPE_CHECKING:
+    from shoal.schedule.policy.reference import Reference
 
 VERSION = 3
 
@@ -43,7 +46,9 @@ class State:
     round. `share` (m, n) is what each job should have, `deficit_s` (m, n) the seconds that it had too little; `column`
     (m,) where the last round put it, or -1, `since` (m,) when; `ran` (m,) whether it ever ran. `worked_s` (m,) is how
     long what it did would have taken where it is fastest, at its least size. `fair` is what is remembered of rounds of
-    max-min fairness, which are not carried out, where the policy asks for them. `arrived` (m,) is when a job came, and
+    max-min fairness, which are not carried out, where the policy asks for them, `reference` of max-min fairness in
+    fractions of time, for `blend` (not kept when a server is restarted).
+    `arrived` (m,) is when a job came, and
     `took_s` (up to TOOK) how long the last jobs took that are no longer there. `promised_s`, `received_s` and `why`
     (m, WINDOW) are what shares came to in each of the last rounds, what was received, and why the job was where it was
     (`Why`; -1 before it was there)."""
@@ -64,6 +69,7 @@ class State:
     received_s: Array = field(default_factory=_empty("received_s"))
     why: Codes = field(default_factory=_empty("why"))
     fair: State | None = None
+    reference: Reference | None = None
 
     @property
     def behind_s(self) -> Array:
