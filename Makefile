@@ -1,12 +1,11 @@
 # Everything a newcomer or CI runs. `make` alone lists the targets.
 # ARGS passes flags on: make demo ARGS=--fast, make test ARGS='-k store -x'. WORKERS=0 runs tests in one process.
-# Workers are 4 for tests, which wait for servers much of their time, and 2 for mutations, which do not.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 ARGS ?=
 TEST_LIMIT_S ?= 1400
-WORKERS ?=
+WORKERS ?= 2
 BIN := .venv/bin
 NATIVE := .ci/native .ci/opencl $(shell find native -type f)
 BENCHMARKS := $(filter-out benchmarks/common.py benchmarks/networks.py benchmarks/serving_common.py,$(sort $(wildcard benchmarks/*.py)))
@@ -31,13 +30,13 @@ demo: .venv/.ready-demo ## watch the main job: many tenants, a killed server, no
 	@$(BIN)/shoal demo $(ARGS)
 
 test: setup postgresql slurm bubblewrap fuse images programs web chromium ## prove it: all tests but the slow ones
-	@timeout --foreground --kill-after=60 $(TEST_LIMIT_S) .ci/test -n $(or $(WORKERS),4) --dist worksteal -m 'not slow' $(ARGS)
+	@timeout --foreground --kill-after=60 $(TEST_LIMIT_S) .ci/test -n $(WORKERS) --dist worksteal -m 'not slow' $(ARGS)
 
 test-slow: setup postgresql slurm bubblewrap fuse images programs web chromium prometheus ## the heavier suites: fuzzing, long simulations, each property on all of its examples
 	@$(BIN)/pytest -m 'slow or property' --hypothesis-profile=ci $(ARGS)
 
 mutation: setup ## change one operator at a time and see that a test notices (hours; ARGS=turns for a part)
-	@WORKERS=$(or $(WORKERS),2) nice $(BIN)/python tests/mutation.py $(ARGS)
+	@WORKERS=$(WORKERS) nice $(BIN)/python tests/mutation.py $(ARGS)
 
 postgresql:
 	@.ci/postgresql

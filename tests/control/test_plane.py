@@ -86,14 +86,17 @@ def test_what_ended_before_it_was_seen_to_begin_is_written_down_once(
     play(tmp_path, scene)
 
 
-def test_jobs_with_the_same_manifest_share_it_after_a_restart(tmp_path: Path) -> None:
+def test_what_jobs_ask_of_deciding_is_read_once_for_all_alike_after_a_restart(tmp_path: Path) -> None:
     async def scene(world: World) -> None:
         jobs = [await submit(world, name) for name in ("one", "one", "other")]
+        jobs.append(await submit(world, "spread", placement="spread"))
         await world.restart()
         assert world.plane is not None
-        first, same, other = (world.plane.cache[job].manifest for job in jobs)
-        assert first is same
-        assert [first.name, other.name] == ["one", "other"]
+        first, same, other, spread = (world.plane.cache[job] for job in jobs)
+        assert first.asked is same.asked is other.asked
+        assert first.asked is not spread.asked
+        assert (first.asked.placement, spread.asked.placement) == (None, "spread")
+        assert [one.manifest.name for one in (first, same, other)] == ["one", "one", "other"]
         for job in jobs:
             await ended(world, job)
 

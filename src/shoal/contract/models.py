@@ -85,9 +85,8 @@ class JobView(View):
 
     def ran_until(self, now: float) -> float | None:
         """Seconds that all its attempts ran by this Unix time; None where none has."""
-        if self.started_at is None:
-            return None
-        return self.ran_s + (0.0 if self.running_at is None else max(0.0, now - self.running_at))
+        present_s = 0.0 if self.running_at is None else max(0.0, now - self.running_at)
+        return None if self.started_at is None else self.ran_s + present_s
 
 
 class SubmittedView(JobView):
@@ -491,8 +490,7 @@ class ErrorBody(View):
 
 
 class JobsChange(View):
-    """What was asked of many jobs: `jobs` are those that are so or will be, as they are now; `refused` says of each of
-    the others why not (`where` is its id)."""
+    """`jobs` are those that are so or will be, as they are now; `refused` says why not, by its id in `where`."""
 
     jobs: list[JobView]
     refused: list[ErrorBody]

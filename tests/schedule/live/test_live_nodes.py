@@ -47,7 +47,7 @@ class Server:
             PriorityClass.BEST_EFFORT, 0, NOW, NOW, progress={"hooks": True},
         )  # fmt: skip
         self.jobs[name] = Live(job, _manifest=asked)
-        self.index.add_pending(pending_of(job, asked))
+        self.index.add_pending(pending_of(job))
 
     def decide(self, now: float = NOW) -> Decision:
         snapshot = self.index.snapshot(now)
