@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from shoal.shell.pieces import Feeds
+from shoal.shell.pieces import FEED_S, LOOK_S, WORTH_S, Feeds
 from tests.shell.conftest import World
 
 LARGE = b"".join(b"%d alpha %d\n" % (number, number * 7919 % 1000) for number in range(420_000))
@@ -28,10 +30,8 @@ def test_pieces_leave_what_the_whole_leaves(world: World, script: str, binary: b
     assert any(one["where"] != "here" for one in world.same(script + STATUS, files={"a": data}))
 
 
-def test_cuts_lie_at_ends_of_lines(tmp_path: object) -> None:
-    from pathlib import Path
-
-    paths = [Path(str(tmp_path)) / name for name in ("a", "b", "c")]
+def test_cuts_lie_at_ends_of_lines(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a", "b", "c")]
     for path, data in zip(paths, (LARGE, b"", LARGE[:-1]), strict=True):
         path.write_bytes(data)
     feeds = Feeds([[str(path), 0] for path in paths])
@@ -41,12 +41,12 @@ def test_cuts_lie_at_ends_of_lines(tmp_path: object) -> None:
     assert b"".join(pieces) == LARGE + LARGE[:-1]
     assert all(one.endswith(b"\n") for one in pieces[:-1])
     assert len(feeds.cut(1e-12, 8)) == 1  # too little work
+    seconds = 2 * (WORTH_S / feeds.size + (FEED_S + LOOK_S / 2) / 2)
+    assert [len(feeds.cut(seconds, 2, looked_through=looked)) for looked in (False, True)] == [2, 1]
 
 
-def test_long_lines_and_folders_are_left_whole(tmp_path: object) -> None:
-    from pathlib import Path
-
-    path = Path(str(tmp_path)) / "long"
+def test_long_lines_and_folders_are_left_whole(tmp_path: Path) -> None:
+    path = tmp_path / "long"
     path.write_bytes(b"x" * 12_000_000)
     assert Feeds([[str(path), 0]]).cut(1e-6, 2) == [(0, None)]
     assert Feeds([[str(path), 0], [str(tmp_path), 0]]).cut(1e-6, 2) == [(0, None)]

@@ -141,7 +141,7 @@ class Executor:
         streams, first, waits = [one["id"] for one in stages], 0, False
         if told is not None:
             feeds = Feeds(told["feeds"])
-            parts = feeds.cut(told["seconds"], self.cores)
+            parts = feeds.cut(told["seconds"], self.cores, looked_through=bool(told["text"]))
             waits = told["must"]
             if waits or len(parts) > 1:
                 first = told["last"] + 1
