@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -116,6 +117,14 @@ class Network:
         subprocess.run(["fusermount3", "-u", "-z", self.mnt], capture_output=True, check=False)
 
 
+def _end(namespace: str) -> None:
+    """All that runs over there: `sshd`, and its sessions, which outlive it."""
+    found = subprocess.run(["ip", "netns", "pids", namespace], check=False, capture_output=True, text=True).stdout
+    for pid in found.split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+
+
 def _wait(path: Path) -> None:
     until = time.monotonic() + 10
     while not path.exists():
@@ -167,6 +176,6 @@ def network(folder: Path, *, delay_ms: float = DELAY_MS) -> Iterator[Network]:
         enter = ["nsenter", f"--net=/var/run/netns/{made.far}"]
         subprocess.run([*enter, "/usr/sbin/sshd", "-f", folder / "sshd_config"], check=True)
         _wait(folder / "sshd.pid")
-        stack.callback(subprocess.run, ["kill", (folder / "sshd.pid").read_text().strip()], check=False)
+        stack.callback(_end, made.far)
         stack.callback(made.unmount)
         yield made
