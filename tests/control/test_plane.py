@@ -95,7 +95,7 @@ def test_what_jobs_ask_of_deciding_is_read_once_for_all_alike_after_a_restart(tm
         first, same, other, spread = (world.plane.cache[job] for job in jobs)
         assert first.asked is same.asked is other.asked
         assert first.asked is not spread.asked
-        assert (first.asked.placement, spread.asked.placement) == (None, "spread")
+        assert (first.asked.placement, spread.asked.placement) == ("pack", "spread")
         assert [one.manifest.name for one in (first, same, other)] == ["one", "one", "other"]
         for job in jobs:
             await ended(world, job)
