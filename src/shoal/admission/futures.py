@@ -70,11 +70,11 @@ class _Sources:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._going: dict[str, list[Running]] = {}
-        for running in snapshot.running.values():
+        for running in _by_id(snapshot):
             if not running.stopping and not running.endless:
                 self._going.setdefault(running.tenant, []).append(running)
         self._lives: dict[tuple[str, str, bool], Lives] = {}
-        self.batches = {name: _batches(past) for name, past in snapshot.past.items()}
+        self.batches = {name: _batches(past) for name, past in sorted(snapshot.past.items())}
 
     def lives(self, tenant: str, kind: str, declared: bool) -> Lives:
         """How long runs lasted; with `declared`, over what was declared."""
@@ -113,6 +113,11 @@ def _again(running: Running) -> Pending:
     )  # fmt: skip
 
 
+def _by_id(snapshot: Snapshot) -> list[Running]:
+    """Its running jobs in an order that does not depend on the process: what is drawn for each follows from it."""
+    return sorted(snapshot.running.values(), key=lambda running: running.job_id)
+
+
 class _Future:
     """One of them."""
 
@@ -149,7 +154,7 @@ class _Future:
         snapshot = current = self._snapshot
         index, decision = ClusterIndex.resume(snapshot), self._first
         now = snapshot.now
-        for running in snapshot.running.values():
+        for running in _by_id(snapshot):
             self._add(self._end_of(running), running.job_id)
         for tenant in self._sources.batches:
             self._add(self._next_arrival(tenant, now, first=True), f"+{tenant}")
