@@ -132,7 +132,7 @@ def speaker_rows(folder: Path, seconds: float) -> list[Row]:
 
 
 def memory_rows(path: Path) -> list[Row]:
-    """What 200 sessions take beyond one."""
+    """The memory of 200 sessions over that of one."""
     net = load(path, state={"state": "stateN"})
     x = {"input": np.zeros(FRAME["input"], np.float32)}
     sessions = [net.session()]

@@ -115,7 +115,7 @@ def simulated(case: Case, policy: str) -> dict[str, float]:
 
 
 class Results:
-    """What was simulated, by case, in a file that is written after each; of other code than this, nothing."""
+    """Finished cases, in a file that is written after each. Those of other code than this are left out."""
 
     def __init__(self, path: Path, *, rerun: bool) -> None:
         self._path, self._code = path, _code()

@@ -19,7 +19,7 @@ from submissions import BLOCKER, Result, one_connection
 
 _STEPS = 5
 KEPT_MIB = 40
-"""What may be kept after all were cancelled, however many they were: caches of the server and of its database."""
+"""Memory that may stay after all were cancelled, whatever their number: caches of the server and of its database."""
 
 
 def main() -> int:
@@ -126,7 +126,7 @@ def cancel_all(one: Server, token: str) -> int:
 
 
 def memory_mib(one: Server) -> float:
-    """What the server's process has written to its own memory, in MiB. Pages of the database that it only reads are the
+    """Private memory of the server's process, in MiB. Pages of the database that it only reads are the
     system's cache, which takes them back when it needs them."""
     text = Path(f"/proc/{one.pid}/smaps_rollup").read_text()
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Private_Dirty")) / 1024

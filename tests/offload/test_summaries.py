@@ -78,3 +78,10 @@ def test_a_folder_that_cannot_be_written_costs_the_summary_only(tmp_path: Path) 
     ended = subprocess.run([sys.executable, str(program)], env=environ, capture_output=True, text=True, check=True)
     assert ended.stdout.split() == ["3000.0", "3000.0"]
     assert "Traceback" not in ended.stderr
+
+
+def test_names_that_a_terminal_would_obey_are_left_out() -> None:
+    told_by_a_tenant = {"offload/calls/\x1b[2J": 1.0, "offload/calls/chunks": 2.0, "offload/calls/" + "x" * 40: 3.0}
+    found = from_metrics(told_by_a_tenant)
+    assert found is not None
+    assert found.calls == {"chunks": 2}

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -18,6 +19,9 @@ from shoal.offload.profile import PROFILE, REASONS, read_profiles
 
 _PREFIX = "offload/"
 _SECONDS, _CALLS, _STAYED, _SAVED = "seconds/", "calls/", "stayed/", "saved_s"
+_WORD = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+"""A backend or a reason: these are shown to others than the tenant whose program wrote them."""
+
 _EVERY_S = 10.0
 
 
@@ -36,8 +40,9 @@ def from_metrics(metrics: Mapping[str, Any]) -> Summary | None:
     parts: dict[str, dict[str, float]] = {_SECONDS: {}, _CALLS: {}, _STAYED: {}}
     for name, value in metrics.items():
         for part, values in parts.items():
-            if name.startswith(_PREFIX + part):
-                values[name.removeprefix(_PREFIX + part)] = float(value)
+            word = name.removeprefix(_PREFIX + part)
+            if word != name and _WORD.fullmatch(word):
+                values[word] = float(value)
     if not parts[_CALLS]:
         return None
     seconds = {name: parts[_SECONDS].get(name, 0.0) for name in parts[_CALLS]}

@@ -50,7 +50,7 @@ class Settings:
 
 @dataclass(slots=True)
 class Account:
-    """What one tenant did since the start, in bytes but for `loads` and `refused`. `hit` is what it read on the fast
+    """The traffic of one tenant since the start, in bytes but for `loads` and `refused`. `hit` is what it read on the fast
     disk, `saved` the same less what was loaded: a load is shared by the tenants that may read it."""
 
     read: float = 0.0
@@ -445,7 +445,7 @@ class Cache:
 
 
 def _amount(given: object) -> float:
-    """What a reader tells: a number that is absurd counts for no more than 1e15. Raises ValueError for none."""
+    """A number of bytes or epochs from a reader: an absurd one counts for no more than 1e15. Raises ValueError."""
     found = float(str(given))
     if math.isnan(found):
         raise ValueError("not a number")

@@ -54,7 +54,7 @@ _SOURCE_BYTES_PER_S = 100e6
 """Of a source, until one was measured."""
 
 _TOLD_WAIT = 0.01
-"""The part of the time from which a wait for data is told as a cause."""
+"""The least share of its time that a job waits for data which `explain` names as a cause."""
 
 
 class Cache(Extension):

@@ -199,10 +199,12 @@ async def cancel_many(context: Ctx, who: Who, body: models.JobsToCancel, cause: 
     plane = context.plane
     refused: dict[str, ShoalError] = {}
     meant = list(dict.fromkeys(body.jobs))
+    live = {job_id: one.job for job_id in meant if (one := plane.cache.get(job_id)) is not None}
+    over = await context.read(plane.store.jobs_by_id, [job_id for job_id in meant if job_id not in live])
     for job_id in meant:
         try:
-            job = plane.job(job_id)
-            if not who.may_see(job.tenant):
+            job = live.get(job_id) or over.get(job_id)
+            if job is None or not who.may_see(job.tenant):
                 raise NotFound(f"no job {job_id}", where=job_id, hint="`shoal jobs` lists them")
             if who.own_only:
                 await context.require_own(who, job)
