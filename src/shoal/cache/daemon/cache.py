@@ -50,8 +50,8 @@ class Settings:
 
 @dataclass(slots=True)
 class Account:
-    """The traffic of one tenant since the start, in bytes but for `loads` and `refused`. `hit` is what it read on the fast
-    disk, `saved` the same less what was loaded: a load is shared by the tenants that may read it."""
+    """The traffic of one tenant since the start, in bytes but for `loads` and `refused`. `hit` is what it read on the
+    fast disk, `saved` the same less what was loaded: a load is shared by the tenants that may read it."""
 
     read: float = 0.0
     hit: float = 0.0
