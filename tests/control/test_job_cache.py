@@ -11,6 +11,7 @@ from shoal.admission import ClusterIndex
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import JobRecord
+from shoal.control.jobs import asked as asked_module
 from shoal.control.jobs.asked import asked_by, asked_in
 from shoal.control.jobs.cache import JobCache
 from shoal.core import PriorityClass, Tenant
@@ -71,3 +72,11 @@ def test_what_deciding_reads_is_each_manifests_own(asks: dict[str, Any]) -> None
         record = waiting(1).evolve(manifest=asked.canonical_json())
         assert asked_by(record) == asked_in(asked)
         assert asked_by(record, asked) is asked_by(record)
+
+
+def test_long_manifests_of_tenants_do_not_fill_the_memory() -> None:
+    before = dict(asked_module._known)
+    for number in range(20):
+        long = manifest(name="n", outputs=[{"from": f"{number}-{'x' * 900}-{at}", "to": "/srv/x"} for at in range(12)])
+        assert asked_by(waiting(number).evolve(manifest=long.canonical_json())) == asked_in(long)
+    assert asked_module._known == before

@@ -27,7 +27,8 @@ _FIRST = ',"resources":{'
 """Where in a stored manifest the part begins that is read here. In JSON text a quote is `\\"`, so this is a key;
 and what has a key before it (`labels`, `env`, `secrets`) has texts as values."""
 
-_MOST = 1024
+_MOST, _LONGEST = 1024, 8192
+"""Parts of manifests that are remembered, and the characters of one at most: tenants must not fill the memory."""
 _known: dict[str, Asked] = {}
 
 
@@ -37,9 +38,11 @@ def asked_by(job: JobRecord, manifest: JobManifest | None = None) -> Asked:
     part = job.manifest[at:] if at > 0 else job.manifest
     known = _known.get(part)
     if known is None:
+        known = asked_in(manifest or parse_stored(job.manifest, source=job.id))
         if len(_known) >= _MOST:
             _known.clear()
-        known = _known[part] = asked_in(manifest or parse_stored(job.manifest, source=job.id))
+        if len(part) <= _LONGEST:
+            _known[part] = known
     return known
 
 
