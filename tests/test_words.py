@@ -51,3 +51,13 @@ def test_only_words_of_the_field_are_used() -> None:
         if (str(path.relative_to(PACKAGE)), word) not in ALLOWED
     ]
     assert found == []
+
+
+def test_modules_are_named_by_a_noun_not_by_a_question() -> None:
+    asked = re.compile(r"(what|how|where|when|who|which|why)\b", re.IGNORECASE)
+    found = [
+        str(path.relative_to(PACKAGE))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if asked.match(ast.get_docstring(ast.parse(path.read_text())) or "")
+    ]
+    assert found == [], "begin the docstring with the thing that the module holds"

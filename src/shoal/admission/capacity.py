@@ -1,4 +1,4 @@
-"""What is free while a decision is being made: the snapshot's nodes, less what this decision gave away or holds back.
+"""Free capacity while a decision is being made: the snapshot's nodes, less what this decision gave away or holds back.
 
 Within one decision capacity only shrinks. This makes it fast: a node that was too small for a shape once never fits
 it again. So each shape keeps a cursor into each bucket of nodes, and a shape that failed once is not tried again.

@@ -1,4 +1,4 @@
-"""Why a job waits, what would have to change, and when it may start.
+"""Explanations of waiting jobs: the causes, what would have to change, and when the job may start.
 
 A change is not guessed: each one that is named was tried on a copy of the cluster with the very policy that decides.
 The estimate is made the same way (see `outlook`).

@@ -1,4 +1,4 @@
-"""When a waiting job starts in some futures of a snapshot: what an interval of its start rests on.
+"""Starts of a waiting job in drawn futures of a snapshot: an interval of its start rests on them.
 
 In each future the same policy decides. What is not known is drawn, each time anew: when jobs end, by the runs that
 their tenants' jobs had before or by what they report, and which jobs come meanwhile, as they came before. If the truth

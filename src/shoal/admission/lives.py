@@ -1,4 +1,4 @@
-"""What the next of a row of lifetimes may be, by those that were seen.
+"""Prediction of the next lifetime in a row, from those that were seen.
 
 Where they are many, nothing is assumed of their shape, after Hill's A(n) and its form for lifetimes that are not over
 (Coolen and Yan, 2004): of n that were seen, the next one lies with probability 1/(n + 1) between any two neighbours,

@@ -1,4 +1,4 @@
-"""What is free on each node, kept up to date job by job: the node side of the cluster index."""
+"""Free capacity of each node, kept up to date job by job: the node side of the cluster index."""
 
 from __future__ import annotations
 

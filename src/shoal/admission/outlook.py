@@ -1,4 +1,4 @@
-"""What admission decides on a snapshot, now and later: worked out once, for all explanations of that snapshot.
+"""Decisions of admission on a snapshot, now and later: worked out once, for all explanations of that snapshot.
 
 What comes later is decided by the same policy along the expected ends of jobs. An end is what the job reports, else
 what it declared, else the mean run time of its tenant; `max_runtime` bounds all of them, and is the only end

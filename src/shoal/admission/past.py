@@ -1,4 +1,4 @@
-"""What a tenant's jobs did before: how long their runs held their capacity, and when jobs came.
+"""History of a tenant's jobs: how long their runs held their capacity, and when jobs came.
 
 It is what an interval of a start rests on (see `futures`). A decision does not look at it.
 """

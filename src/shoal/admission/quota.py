@@ -1,4 +1,4 @@
-"""What a tenant may still start under its quota."""
+"""Quotas: the capacity in which a tenant may still start jobs."""
 
 from __future__ import annotations
 

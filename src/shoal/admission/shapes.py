@@ -1,4 +1,4 @@
-"""What the jobs of a shape need on these nodes, and whether that ever fits."""
+"""Needs of the jobs of a shape on these nodes, and whether they ever fit."""
 
 from __future__ import annotations
 

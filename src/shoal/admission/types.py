@@ -1,4 +1,4 @@
-"""What a decision is made from, and what it says. All values are frozen; a policy reads no clock, file or network."""
+"""Inputs and results of a decision. All values are frozen; a policy reads no clock, file or network."""
 
 from __future__ import annotations
 

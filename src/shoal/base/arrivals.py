@@ -1,4 +1,5 @@
-"""When requests arrive in an open loop: seeded processes, each an ascending array of seconds from the load's start.
+"""Arrival times of requests in an open loop: seeded processes, each an ascending array of seconds from the load's
+start.
 
 The same arguments give the same arrivals, so that two servers, or two policies, can be judged under one and the same
 load. All processes are given by their mean rate, whatever their shape.

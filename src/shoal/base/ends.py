@@ -1,4 +1,4 @@
-"""How a process ended, in words: its exit code or signal, and the last line of its log."""
+"""Ends of processes in words: the exit code or signal, and the last line of its log."""
 
 from __future__ import annotations
 

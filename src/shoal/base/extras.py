@@ -1,4 +1,4 @@
-"""How the packages of one of Shoal's extras get into this environment."""
+"""Instructions to install the packages of one of Shoal's extras into this environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was sampled over time, bounded: recent samples one by one, older ones joined, the oldest forgotten."""
+"""Bounded samples over time: recent samples one by one, older ones joined, the oldest forgotten."""
 
 from __future__ import annotations
 

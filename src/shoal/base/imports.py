@@ -1,4 +1,6 @@
-"""What a process does not load: a server that was killed is back the sooner, the less it imports before it answers."""
+"""Imports that a process puts off: a server that was killed is back the sooner, the less it imports before it
+answers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the plane's endless loops have in common: how they take errors, and that a lasting one does not fill the log."""
+"""Endless loops of the control plane: errors do not end them, and a lasting error does not fill the log."""
 
 from __future__ import annotations
 

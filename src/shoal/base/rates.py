@@ -1,4 +1,4 @@
-"""How often something may be done: token buckets."""
+"""Token buckets: bounds of how often something may be done."""
 
 from __future__ import annotations
 

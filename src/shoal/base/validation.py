@@ -1,4 +1,4 @@
-"""What pydantic found wrong with a value, in words for the person who wrote the value."""
+"""Errors of pydantic in words for the person who wrote the value."""
 
 from __future__ import annotations
 

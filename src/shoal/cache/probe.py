@@ -1,4 +1,4 @@
-"""What a cache can do on this machine, and what the absence of it costs."""
+"""Probe of this machine: what a cache can do here, and what is missing and costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which waiting job may start on which node, so that every window has what it was promised. Pure.
+"""Nodes on which a waiting job may start, so that every window has what it was promised. Pure.
 
 At each moment of a window a node owes its claims: to each tenant of a window the devices that are reserved, or what
 that tenant uses there if that is more; to maintenance all of it. Beside that, jobs of others may use what is left. A

@@ -1,4 +1,4 @@
-"""What the API says of cron jobs, as typed values: shared by the routes, the client and the commands."""
+"""API models of cron jobs: shared by the routes, the client and the commands."""
 
 from __future__ import annotations
 

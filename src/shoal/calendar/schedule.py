@@ -1,4 +1,4 @@
-"""When a cron job is due: its expression on the wall clock of its zone, and what becomes of missed times. Pure.
+"""Due times of a cron job: its expression on the wall clock of its zone, and the rule for missed times. Pure.
 
 A time of the wall clock happens once a day, whatever the clock does. One that is skipped in spring means the moment of
 the change; one that comes twice in autumn means the first of both. Expressions that run in every hour (`*` or `*/N` for

@@ -1,4 +1,4 @@
-"""What can be certified of an approximation, and how.
+"""Certificates of an approximation, and the tests that they rest on.
 
 Two tests of "the cascade loses at most `tolerance` against the full pipeline", each valid for any distribution of
 independent rows:

@@ -1,4 +1,4 @@
-"""What a prediction costs, by group: measured again and again, interleaved, before and after compilation."""
+"""Costs of a prediction, by group: measured again and again, interleaved, before and after compilation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a manifest may say of a model of the runtime `cascade`."""
+"""Options in a manifest of a model for the runtime `cascade`."""
 
 from __future__ import annotations
 

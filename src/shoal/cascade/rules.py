@@ -1,4 +1,4 @@
-"""When a stage is sure of a row: thresholds by class."""
+"""Rules by which a stage is sure of a row: thresholds by class."""
 
 from __future__ import annotations
 

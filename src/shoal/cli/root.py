@@ -1,4 +1,4 @@
-"""What the whole of `shoal` says of itself: its help, a line a command, and how wrong words are refused."""
+"""The root of the command line: its help, a line a command, and how wrong words are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `shoal measure` simulates: the scheduler that `shoal serve` and `shoal up` run, in virtual time.
+"""The scheduler of `shoal serve` and `shoal up` in virtual time, as `shoal measure` simulates it.
 
 The components do not know each other: `measure` asks for something that serves, `serve` has a scheduler and its
 simulator.

@@ -1,4 +1,4 @@
-"""What flows: logs, events, metrics."""
+"""Streams on the terminal: logs, events, metrics."""
 
 from __future__ import annotations
 

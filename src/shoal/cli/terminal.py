@@ -1,4 +1,4 @@
-"""What a job wrote, made harmless for a terminal: colours stay, other control sequences are shown and not obeyed."""
+"""Output of jobs, made harmless for a terminal: colours stay, other control sequences are shown and not obeyed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client does, told without doing it, so that the sync and the async client share every line of logic.
+"""Calls of a client as values, made without I/O, so that the sync and the async client share every line of logic.
 
 A *flow* is a generator: it yields effects (send this, pause, hand out this item), gets their results back, and returns
 its own. `Client` and `AsyncClient` differ only in how they carry effects out.

@@ -1,4 +1,4 @@
-"""What a job may wait for: the end of other jobs. When such a condition is met, and when it never can be."""
+"""Dependencies of a job on the end of others: when such a condition is met, and when it never can be."""
 
 from __future__ import annotations
 

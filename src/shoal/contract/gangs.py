@@ -1,4 +1,4 @@
-"""What the processes of an attempt are called for an engine, and where a job's things lie in a home."""
+"""Names of an attempt's processes for an engine, and the places of a job's things in a home."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API says, as typed values: the one contract that server, SDK and CLI share.
+"""Models of the API: the one contract that server, SDK and CLI share.
 
 Times are Unix seconds, durations end in `_s`, memory in `_bytes`, cpus in thousandths (`cpu_milli`). Fields may be
 added in later versions; readers ignore those they do not know.

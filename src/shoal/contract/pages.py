@@ -1,4 +1,4 @@
-"""What a component shows of itself, as typed values: `shoal status`, its `--json`, HTML reports and web pages draw the
+"""Pages of components as typed values: `shoal status`, its `--json`, HTML reports and web pages draw the
 same page, and a component writes none of them.
 
 A cell is a plain value; its column or figure has the unit, and the code that draws it chooses the words ("1.5 GiB").

@@ -1,4 +1,4 @@
-"""What clients share that send manifests, upload files, wait and follow events."""
+"""Helpers of clients that send manifests, upload files, wait and follow events."""
 
 from __future__ import annotations
 

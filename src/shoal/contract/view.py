@@ -1,4 +1,4 @@
-"""How values of the API are declared."""
+"""Declaration of the API's values."""
 
 from __future__ import annotations
 

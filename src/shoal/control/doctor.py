@@ -1,4 +1,4 @@
-"""What this machine, or an engine's cluster, offers to jobs, and what is missing: for `shoal doctor` and the API."""
+"""Diagnosis of this machine or an engine's cluster: what jobs can use and what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job gets that does not say what it needs, and what no job may exceed. Pure."""
+"""Defaults of a job that does not say what it needs, and bounds that no job may exceed. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server answers before its routes are loaded: it is alive and ready; every other request waits for them.
+"""Answers of a server before its routes are loaded: it is alive and ready; every other request waits for them.
 
 The routes and the library that answers them take as long to load as all else of a start. Jobs are adopted and decided
 about meanwhile, and a client that comes early waits as it would for a busy server.

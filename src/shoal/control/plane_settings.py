@@ -1,4 +1,4 @@
-"""What a control plane is told once, when it is made."""
+"""Settings that a control plane gets once, when it is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the server's process runs: its event loop and its interpreter. Benchmarks run what the server runs."""
+"""The runtime of the server's process: its event loop and its interpreter. Benchmarks run what the server runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the server's settings are read from.
+"""Sources of the server's settings.
 
 A flag beats SHOAL_* in the environment, which beats the settings file, which beats the default. An extension's settings
 stand below its name: `guard: {enabled: on}` in the file, SHOAL_GUARD__ENABLED=on, `--set guard.enabled=on`.

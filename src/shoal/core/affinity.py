@@ -1,4 +1,4 @@
-"""Where work may run: what nodes say of themselves (labels and taints), and what jobs say of nodes.
+"""Affinity of work to nodes: what nodes say of themselves (labels and taints), and what jobs say of nodes.
 
 The words are Kubernetes': a node has labels and taints; a job requires and prefers labels, and tolerates taints.
 """

@@ -1,4 +1,4 @@
-"""What a mechanism can do on this machine."""
+"""Capabilities of a mechanism on this machine."""
 
 from __future__ import annotations
 

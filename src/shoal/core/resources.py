@@ -1,4 +1,6 @@
-"""What machines offer and workloads ask for. Units: accelerators are devices, cpus thousandths, memory bytes."""
+"""Resources, which machines offer and workloads ask for. Units: accelerators are devices, cpus thousandths, memory
+bytes.
+"""
 
 from __future__ import annotations
 

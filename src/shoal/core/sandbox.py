@@ -1,4 +1,4 @@
-"""How far a tenant's processes are kept apart from the server and from other tenants."""
+"""Levels of isolation of a tenant's processes from the server and from other tenants."""
 
 from __future__ import annotations
 

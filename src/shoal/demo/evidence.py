@@ -1,4 +1,4 @@
-"""What the workloads recorded themselves, judged without asking the server.
+"""Evidence that the workloads recorded themselves, judged without asking the server.
 
 An *execution* is one process of one rank of one job. A job was run twice in three cases: two executions of a
 rank were alive at the same time, a rank finished more than once, or a step was computed again although a complete

@@ -1,4 +1,4 @@
-"""What the demo found out: one value that becomes the JSON object and the final table."""
+"""Results of the demo: one value that becomes the JSON object and the final table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees: a live table on a terminal, plain lines elsewhere, nothing with --json."""
+"""The demo's screen: a live table on a terminal, plain lines elsewhere, nothing with --json."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gate adds to a launch on this machine: CPU time of the launching thread."""
+"""Cost of the gate for a launch on this machine: CPU time of the launching thread."""
 
 from __future__ import annotations
 

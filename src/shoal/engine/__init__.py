@@ -1,4 +1,4 @@
-"""Where processes run. One protocol, many engines; Shoal decides, an engine runs.
+"""Engines run processes. One protocol, many engines; Shoal decides, an engine runs.
 
 The protocol (`shoal.engine.protocol`) is written for engines beyond one machine too (Slurm, Ray, Kubernetes). Every
 launch carries a deterministic name: a launch repeated after a crash adopts the first one instead of doubling it. The

@@ -1,4 +1,4 @@
-"""What this machine offers the local engine, tried for real: the facts behind `shoal doctor`."""
+"""Probe of this machine for the local engine, tried for real: the facts behind `shoal doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which environments make room for a new one. Pure."""
+"""Choice of the environments that make room for a new one. Pure."""
 
 from __future__ import annotations
 

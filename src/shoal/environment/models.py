@@ -1,4 +1,4 @@
-"""What the API answers."""
+"""API models of environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where what was made lies: in a folder for each tenant, which belongs to the user that its jobs run as. Pure.
+"""Places of environments: in a folder for each tenant, which belongs to the user that its jobs run as. Pure.
 
 A process with a tenant's rights may put anything in the place of anything below that folder. So the server shows
 jobs the folder as a whole, and nothing by a path that leads through it.

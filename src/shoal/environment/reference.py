@@ -1,4 +1,4 @@
-"""How an image is named in a manifest, and what skopeo calls it. Pure."""
+"""References to images: as a manifest has them, and as skopeo takes them. Pure."""
 
 from __future__ import annotations
 

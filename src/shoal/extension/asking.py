@@ -1,4 +1,4 @@
-"""What extensions use beside their routes: it loads nothing of the library that answers HTTP."""
+"""Errors and helpers of extensions beside their routes: loads nothing of the library that answers HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an extension may do. Every method has a default that does nothing."""
+"""The protocol of an extension. Every method has a default that does nothing."""
 
 from __future__ import annotations
 

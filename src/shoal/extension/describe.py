@@ -1,4 +1,4 @@
-"""How operations are described in OpenAPI. Schemas are made on demand, not at every start."""
+"""Descriptions of operations in OpenAPI. Schemas are made on demand, not at every start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server offers its extensions."""
+"""The server as its extensions see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the routes of the server's API share, those of extensions among them: who asks, how requests are read, and how
+"""Shared parts of the API's routes, those of extensions among them: who asks, how requests are read, and how
 answers are written."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When a job became slower than it was, and which sensor moved with it. Pure."""
+"""Detection of when a job became slower, and of the sensor that moved with it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What accelerators can do at most: a prior for kinds on which nothing was measured. The figures are those that are
+"""Peak rates of accelerators: a prior for kinds on which nothing was measured. The figures are those that are
 commonly given with these data sheets as their source; they were not compared with the sheets one by one."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a model is made of, as far as its speed depends on it."""
+"""Features of a model on which its speed depends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a running job finishes, from the steps that it reports. Pure, and without numerical libraries: every report of
+"""Finish time of a running job, from the steps that it reports. Pure, and without numerical libraries: every report of
 every job passes here."""
 
 from __future__ import annotations

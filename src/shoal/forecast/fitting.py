@@ -1,4 +1,4 @@
-"""What the models share: non-negative sums fitted to the relative error, and widths of intervals."""
+"""Fits that the models share: non-negative sums fitted to the relative error, and widths of intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long transient servers live: a hazard for each hour of age, Bayesian, censored at the longest life."""
+"""Lifetimes of transient servers: a hazard for each hour of age, Bayesian, censored at the longest life."""
 
 from __future__ import annotations
 

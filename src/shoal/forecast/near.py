@@ -1,4 +1,4 @@
-"""How much longer or shorter models like a given one take than a sum of costs says: a Gaussian process on logarithms of
+"""Corrections of a sum of costs by models that are like the given one: a Gaussian process on logarithms of
 features. One that another batch size was measured of is like that one; one unlike all others is left to the sum."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long a rented server takes until a job works on it: its start-up, and the checkpoint that is read back."""
+"""Time until a job works on a rented server: its start-up, and the checkpoint that is read back."""
 
 from __future__ import annotations
 

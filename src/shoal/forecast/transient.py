@@ -1,4 +1,4 @@
-"""How long a training takes on transient servers: its work, checkpoints, revocations and restarts together."""
+"""Duration of a training on transient servers: its work, checkpoints, revocations and restarts together."""
 
 from __future__ import annotations
 

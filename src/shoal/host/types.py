@@ -1,4 +1,4 @@
-"""What a guard senses (`Snapshot`), and what it decides from that (`Plan`).
+"""Types of a guard: what it senses (`Snapshot`), and what it decides from that (`Plan`).
 
 Bandwidths are bytes per second, times seconds unless the name says otherwise. What could not be sensed is `Missing`
 with its reason: unknown is never zero.

@@ -1,4 +1,4 @@
-"""What every runtime checks in the same way: the file it is given, and what the model takes and gives."""
+"""Checks that every runtime makes: the file it is given, and what the model takes and gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models cost in memory, as the kernel counts it."""
+"""Memory of models, as the kernel counts it."""
 
 from __future__ import annotations
 

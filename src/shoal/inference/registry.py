@@ -1,4 +1,4 @@
-"""Which runtimes are installed: each is declared by a value that imports nothing heavy.
+"""Registry of installed runtimes: each is declared by a value that imports nothing heavy.
 
 A component declares its runtimes by their names. A package outside of Shoal adds one in the same way:
 

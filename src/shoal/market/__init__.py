@@ -1,4 +1,4 @@
-"""Which instances to rent, where, spot or not, and when to move, for work with a deadline."""
+"""Rented instances for work with a deadline: which, where, spot or not, and when to move."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What was asked and what could be had: prices and availability of offers over time, from whatever feed they came."""
+"""History of offers: prices and availability of offers over time, from whatever feed they came."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API says of rented instances: shared by the server's routes, the client and the commands."""
+"""API models of rented instances: shared by the server's routes, the client and the commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a model takes from nothing to its first answer, many times over: it is unloaded and loaded through the
+"""Cold starts, from nothing to the first answer, many times over: the model is unloaded and loaded through the
 protocol's repository extension."""
 
 from __future__ import annotations

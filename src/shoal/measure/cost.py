@@ -1,4 +1,4 @@
-"""What a mix of loads costs: servers of their own, or shared ones.
+"""Cost of a mix of loads: servers of their own, or shared ones.
 
 Perseus' model (LeMay et al., IC2E '20): a server has a price per hour and takes a rate of requests within the
 objective, so a request costs price / rate. Tenants that share take a sum S of normalised throughputs of one server,

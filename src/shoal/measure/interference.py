@@ -1,4 +1,4 @@
-"""Which tenant slows down which: every tenant alone, beside each other one, and beside all, at stated rates.
+"""Interference between tenants: every tenant alone, beside each other one, and beside all, at stated rates.
 
 Definitions, for quantile q of the latency from schedule to answer (a failed request takes for ever):
 

@@ -1,4 +1,4 @@
-"""How sure a measurement is: intervals for quantiles and proportions, and correlation.
+"""Uncertainty of measurements: intervals for quantiles and proportions, and correlation.
 
 Of scipy only its special functions are used: they load quickly, and here, so that no load has to wait for an import.
 """

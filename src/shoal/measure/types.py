@@ -1,4 +1,4 @@
-"""What a load is sent to, and what came of it.
+"""Targets of loads, and their results.
 
 Latency is always counted from the moment a request was *scheduled* to be sent, not from when it was sent. So a stalled
 server (or generator) cannot hide the requests that had to wait for it (coordinated omission; Tene 2013).

@@ -1,4 +1,4 @@
-"""What the API says of news: shared by the server's routes, the client and the commands."""
+"""API models of news: shared by the server's routes, the client and the commands."""
 
 from __future__ import annotations
 

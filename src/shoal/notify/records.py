@@ -1,4 +1,4 @@
-"""What news are, to whom they go, and how far a delivery is: frozen values that the database, the API and the decisions
+"""Records of news, subscriptions and deliveries: frozen values that the database, the API and the decisions
 share."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What offload can do on this machine, and what is missing and costs."""
+"""Capabilities of offload on this machine, and the cost of what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user can set, by environment variables: `SHOAL_OFFLOAD__NAME`."""
+"""Settings by environment variables: `SHOAL_OFFLOAD__NAME`."""
 
 from __future__ import annotations
 

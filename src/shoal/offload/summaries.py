@@ -1,4 +1,4 @@
-"""What the calls of a program took, in one line as it ends; and among a job's metrics, while it runs."""
+"""Summaries of a program's calls, in one line as it ends; and among a job's metrics, while it runs."""
 
 from __future__ import annotations
 

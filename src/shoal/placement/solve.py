@@ -1,4 +1,4 @@
-"""Where each node of a graph runs, and why."""
+"""Placement of each node of a graph, with its reason."""
 
 from __future__ import annotations
 

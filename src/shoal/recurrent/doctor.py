@@ -1,4 +1,4 @@
-"""What this machine has for recurrent networks, and what the absence of each part costs."""
+"""Diagnosis of this machine for recurrent networks, and the cost of what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known about an artefact, for people and for programs."""
+"""Explanation of an artefact, for people and for programs."""
 
 from __future__ import annotations
 

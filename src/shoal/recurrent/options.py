@@ -1,4 +1,4 @@
-"""What a manifest may say under `options` for the runtime `recurrent`."""
+"""Options in a manifest for the runtime `recurrent`."""
 
 from __future__ import annotations
 

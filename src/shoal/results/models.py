@@ -1,4 +1,4 @@
-"""What the API says of artifacts."""
+"""API models of artifacts."""
 
 from __future__ import annotations
 

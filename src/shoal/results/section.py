@@ -1,4 +1,4 @@
-"""What settings and manifests say of results."""
+"""Sections of settings and manifests about results."""
 
 from __future__ import annotations
 

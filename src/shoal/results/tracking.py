@@ -1,4 +1,4 @@
-"""What jobs are told of the team's tracking servers, so that an unmodified script reports there. Pure.
+"""Environment of jobs for the team's tracking servers, so that an unmodified script reports there. Pure.
 
 MLflow takes tags of a run from `MLFLOW_RUN_CONTEXT`. Weights & Biases takes the id of a run from `WANDB_RUN_ID`, and
 with `WANDB_RESUME=allow` the next attempt of a job goes on with the same run.

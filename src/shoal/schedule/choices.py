@@ -1,4 +1,4 @@
-"""What commands offer to choose from: without imports, so that they start at once."""
+"""Choices that commands offer: without imports, so that they start at once."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""How scheduling can fail. Neither is ever swallowed: a policy returns an allocation or raises one of these."""
+"""Errors of scheduling. Neither is ever swallowed: a policy returns an allocation or raises one of these."""
 
 from __future__ import annotations
 

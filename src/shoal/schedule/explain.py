@@ -1,4 +1,4 @@
-"""Why a job got what it got, read off an allocation and its shadow prices."""
+"""Explanation of a job's allocation, from the allocation and its shadow prices."""
 
 from __future__ import annotations
 

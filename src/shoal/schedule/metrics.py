@@ -1,4 +1,4 @@
-"""What is said about a simulation: completion times, fairness, use, cost, and what deciding took."""
+"""Metrics of a simulation: completion times, fairness, use, cost, and what deciding took."""
 
 from __future__ import annotations
 

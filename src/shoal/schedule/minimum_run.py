@@ -1,4 +1,4 @@
-"""How long a job keeps its place that would lose its work by leaving it.
+"""Minimum run: how long a job keeps its place if it would lose its work by leaving it.
 
 A job that saves its work when it is asked to leave loses a restart. Any other starts from nothing, or from its last
 checkpoint, and by time slices of equal length would do so for ever. So it keeps its place while no other waits for its

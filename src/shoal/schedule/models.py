@@ -1,4 +1,4 @@
-"""What the API says of scheduling, as typed values."""
+"""API models of scheduling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How each policy is asked, and how its answer is carried out: one table, for the control plane and for the simulator.
+"""Presets of each policy, to ask it and to carry out its answer: one table, for the control plane and for the
+simulator.
 
 A constant here is in force in both, so that a figure of the simulator is a figure of what `shoal up` runs.
 """

@@ -1,4 +1,4 @@
-"""What a scheduling decision is made from, and what it is: jobs, pools, the problem, the allocation.
+"""Inputs and results of a scheduling decision: jobs, pools, the problem, the allocation.
 
 A problem is columnar, because a cluster may have a hundred thousand jobs: no object per job is needed. `problem_of`
 in `build.py` makes one from `JobView`s. Throughout, `m` is the number of jobs and `n` the number of columns; a column

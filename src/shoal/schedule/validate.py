@@ -1,4 +1,4 @@
-"""What can be wrong with a problem's values, each fault with the job and the field it is in."""
+"""Faults in a problem's values, each fault with the job and the field it is in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What takes more than one request: submitting with files, following logs and events, waiting for an end."""
+"""Flows of more than one request: submitting with files, following logs and events, waiting for an end."""
 
 from __future__ import annotations
 

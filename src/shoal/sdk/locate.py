@@ -1,4 +1,4 @@
-"""Where the server is and which token opens it: arguments, then SHOAL_URL and SHOAL_TOKEN, then the home directory,
+"""The server's address and token: arguments, then SHOAL_URL and SHOAL_TOKEN, then the home directory,
 then the socket that all users of this machine share. Through a socket no token is needed: the server sees who calls."""
 
 from __future__ import annotations

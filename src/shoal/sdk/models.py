@@ -1,4 +1,4 @@
-"""What the clients return. The values are the API's own, see `shoal.contract.models`."""
+"""Values that the clients return. The values are the API's own, see `shoal.contract.models`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the control plane and the gateway tell each other, as two files in the home's `serve` directory.
+"""Contract of the control plane and the gateway: two files in the home's `serve` directory.
 
 `config.json` says what to serve: only the control plane writes it, the gateway follows it. `status.json` says what is
 served: only the gateway writes it, every half second. Both are replaced whole, so a reader never sees half of one, and

@@ -1,4 +1,4 @@
-"""What a call can be refused with; the protocol's fronts turn each into their own status."""
+"""Errors of a call; the protocol's fronts turn each into their own status."""
 
 from __future__ import annotations
 

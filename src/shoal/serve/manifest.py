@@ -1,4 +1,4 @@
-"""What a tenant may deploy: the fields of a service's manifest, and what it becomes for the gateway."""
+"""Manifest of a service: the fields of a service's manifest, and what it becomes for the gateway."""
 
 from __future__ import annotations
 

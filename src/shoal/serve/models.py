@@ -1,4 +1,4 @@
-"""What the API says of services, as typed values: shared by the server's routes, the client and the commands.
+"""API models of services: shared by the server's routes, the client and the commands.
 
 Units and rules are those of `shoal.contract.models`.
 """

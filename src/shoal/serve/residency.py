@@ -1,4 +1,5 @@
-"""Which loaded models make room for another one: a pure choice between what is cheap to bring back and what is used.
+"""Choice of the loaded models that make room for another one: a pure choice between what is cheap to bring back and
+what is used.
 
 `gdsf` is Greedy-Dual-Size-Frequency (Cherkasova, 1998): a model is worth its uses times its load time per byte, on top
 of what the cache had to give up last when it was used. So what was popular long ago is overtaken by what is used now.

@@ -1,4 +1,4 @@
-"""Where replicas connect: a socket in the gateway's own folder, and another one for replicas in a sandbox.
+"""Sockets to which replicas connect: a socket in the gateway's own folder, and another one for replicas in a sandbox.
 
 The second is in a folder that holds nothing else, and such replicas see that folder alone. They run as another user; a
 token says who they are.

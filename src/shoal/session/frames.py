@@ -1,4 +1,4 @@
-"""What a session's agent and its clients say to each other, and what an agent keeps of what was written.
+"""Messages between a session's agent and its clients, and what an agent keeps of what was written.
 
 Frames are a byte of kind, four of length, and a payload. The offset of a client is in bytes of output frames. Neither
 side sends more than WINDOW ahead of what the other has acknowledged, so nothing between them fills up. The agent loads

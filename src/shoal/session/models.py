@@ -1,4 +1,4 @@
-"""What the API of sessions takes and shows."""
+"""API models of sessions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Which neighbouring stages on one site work on pieces of their input at once: pure. The site cuts the input at ends of
-lines, since it alone knows how large it is; see `pieces`."""
+"""Choice of neighbouring stages on one site that work on pieces of their input at once. Pure. The site cuts the input
+at ends of lines, since it alone knows how large it is; see `pieces`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of Shell works on this machine and on its sites."""
+"""Diagnosis of Shell on this machine and on its sites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs within a site's namespace: checks what a command would read, starts it, and tells its status. A part of the
+"""Executor within a site's namespace: checks what a command would read, starts it, and tells its status. A part of the
 one file that is sent to a site (see `source`): the standard library alone, Python 3.8 or newer.
 """
 

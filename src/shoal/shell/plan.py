@@ -1,4 +1,4 @@
-"""Where the stages of a pipeline run: pure, from what is known of them to a plan with a reason for each.
+"""Placement of the stages of a pipeline: pure, from what is known of them to a plan with a reason for each.
 
 The pipeline becomes a graph for `shoal.placement`: its stages, the files they read (each pinned to its site), and its
 output (pinned here). Time is work and what goes over links; a file that is read through its mount takes the mount's

@@ -1,4 +1,6 @@
-"""What may run where: a call, its annotation and the state of the sites become a stage with the places it may run."""
+"""Stages and the places where they may run: a call, its annotation and the state of the sites become a stage with the
+places it may run.
+"""
 
 from __future__ import annotations
 

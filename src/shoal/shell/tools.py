@@ -1,4 +1,4 @@
-"""What this machine has of the annotated commands, to be compared with a site."""
+"""Versions of the annotated commands on this machine, to be compared with a site."""
 
 from __future__ import annotations
 

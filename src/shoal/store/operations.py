@@ -1,4 +1,4 @@
-"""What can be written, and how a group of such operations becomes one transaction.
+"""Operations that can be written, and how a group of them becomes one transaction.
 
 An operation is made by its caller, with its rows ready, so that a value that cannot be stored fails there. `together`
 runs a whole group in a handful of statements and expects no conflict; when it meets one, the writer rolls back and

@@ -1,4 +1,4 @@
-"""Which trials go on: asynchronous successive halving, in the form that stops. Pure.
+"""Choice of the trials that go on: asynchronous successive halving, in the form that stops. Pure.
 
 A trial that has done `first`, `first * eta`, `first * eta^2`, ... steps reaches a rung. It goes on from there if it is
 among the best `1 / eta` of the trials that have reached the rung so far, and is stopped otherwise. Nobody waits for

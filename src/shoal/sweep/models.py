@@ -1,4 +1,4 @@
-"""What the API says of sweeps."""
+"""API models of sweeps."""
 
 from __future__ import annotations
 

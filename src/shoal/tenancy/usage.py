@@ -1,4 +1,4 @@
-"""What a plane has used of the shared pool, and who did what in it, as the shared server's admin is told it. Pure."""
+"""Use of the shared pool by a plane, and the audit of who did what in it, for the shared server's admin. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long each step takes, for the host guard: `report` says when a step ended, a ring file keeps it."""
+"""Step times for the host guard: `report` says when a step ended, a ring file keeps it."""
 
 from __future__ import annotations
 

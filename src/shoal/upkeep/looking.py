@@ -1,4 +1,4 @@
-"""What is in a home's database, of whatever revision: only read, and by the few columns that every release has."""
+"""Reading of a home's database, of whatever revision: only read, and by the few columns that every release has."""
 
 from __future__ import annotations
 

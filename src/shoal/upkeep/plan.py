@@ -1,4 +1,4 @@
-"""What this Shoal would do to a home when it starts there. Pure."""
+"""Plan of what this Shoal would do to a home when it starts there. Pure."""
 
 from __future__ import annotations
 

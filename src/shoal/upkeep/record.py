@@ -1,4 +1,4 @@
-"""What is remembered of the backups by the clock, in the home: for `shoal doctor`, which needs no server."""
+"""Record of the backups by the clock, in the home: for `shoal doctor`, which needs no server."""
 
 from __future__ import annotations
 

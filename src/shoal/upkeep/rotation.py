@@ -1,4 +1,4 @@
-"""Which backup is due, and which may go. Pure."""
+"""Rotation of backups: which is due, and which may go. Pure."""
 
 from __future__ import annotations
 

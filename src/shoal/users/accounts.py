@@ -1,4 +1,5 @@
-"""Who users of the machine are, as the system says: by its own databases, LDAP or whatever else it is set up for.
+"""Accounts of the machine's users, as the system has them: by its own databases, LDAP or whatever else it is set up
+for.
 
 The system is asked in threads of this component, and for a limited time: a directory that does not answer holds up
 nobody but those whom it is asked about.

@@ -1,4 +1,4 @@
-"""Which tenant and role a user of the machine has: a pure decision over the table and the user's groups."""
+"""Rules for the tenant and role of a machine's user: a pure decision over the table and the user's groups."""
 
 from __future__ import annotations
 

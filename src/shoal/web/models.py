@@ -1,4 +1,4 @@
-"""What the page's own routes take and answer."""
+"""API models of the page's own routes."""
 
 from __future__ import annotations
 

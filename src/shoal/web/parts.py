@@ -1,4 +1,4 @@
-"""What the routes of the page need of its extension."""
+"""The extension as the routes of the page see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which requests of a browser are the page's own, decided from their headers alone.
+"""Recognition of a browser's requests that are the page's own, decided from their headers alone.
 
 Three attacks are refused. DNS rebinding: a foreign page whose name suddenly means this server still sends its own name
 as `Host`. Cross-site requests: a foreign page may send a request with the reader's cookie, but neither a header of its

@@ -1,4 +1,4 @@
-"""What the groups of an identity provider may do here: a table, whose first row that fits decides."""
+"""Rights of the groups of an identity provider: a table, whose first row that fits decides."""
 
 from __future__ import annotations
 

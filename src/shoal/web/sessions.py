@@ -1,4 +1,6 @@
-"""Who is signed in. Browsers hold random ids of 256 bits; memory and the database know their hashes only."""
+"""Sessions of people who are signed in. Browsers hold random ids of 256 bits; memory and the database know their hashes
+only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each tenant was due of the accelerators by its weight, and what it held, over time."""
+"""Shares over time: what each tenant was due of the accelerators by its weight, and what it held."""
 
 from __future__ import annotations
 

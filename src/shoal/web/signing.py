@@ -1,4 +1,4 @@
-"""What the ways to sign in share: the answer that gives a browser its session, and what the page is told of it."""
+"""Shared parts of the ways to sign in: the answer that gives a browser its session, and what the page is told of it."""
 
 from __future__ import annotations
 

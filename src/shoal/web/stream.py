@@ -1,4 +1,4 @@
-"""What keeps open pages live: committed events, batched once for all pages of a tenant.
+"""The stream that keeps open pages live: committed events, batched once for all pages of a tenant.
 
 A page that is open costs a submission nothing but an entry of a list. Batches are made at most every tenth of a
 second, less often the more pages there are. Their text is made once for each tenant. Each page has a bounded queue: one

@@ -1,4 +1,6 @@
-"""What all commands share: --json, --home and --url, how errors look, and which code they exit with."""
+"""Options and errors that all commands share: --json, --home and --url, how errors look, and which code they exit
+with.
+"""
 
 from __future__ import annotations
 

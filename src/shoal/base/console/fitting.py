@@ -1,4 +1,4 @@
-"""Which columns of a table are shown on a narrow terminal, and how wide: a pure decision."""
+"""Choice of a table's columns for a narrow terminal, and of their widths. Pure."""
 
 from __future__ import annotations
 

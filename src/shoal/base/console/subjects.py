@@ -1,4 +1,4 @@
-"""What `shoal explain` and `shoal events` can be told of beside jobs: `subjects` of components."""
+"""Subjects of components: names beside jobs that `shoal explain` and `shoal events` take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a file is on its way, on a terminal."""
+"""Progress of a file transfer, on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why the server itself refuses a request; the application gives each refusal its own form."""
+"""Reasons for which the server itself refuses a request; the application gives each refusal its own form."""
 
 from __future__ import annotations
 

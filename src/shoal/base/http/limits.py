@@ -1,4 +1,4 @@
-"""What one client, one address and all clients together may take of the server."""
+"""Limits of one client, of one address and of all clients together."""
 
 from __future__ import annotations
 

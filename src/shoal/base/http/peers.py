@@ -1,4 +1,4 @@
-"""Which clients may connect, and which idle connection is closed for another. Does no I/O."""
+"""Admission of connections, and the choice of an idle one that is closed for another. Does no I/O."""
 
 from __future__ import annotations
 

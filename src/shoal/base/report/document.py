@@ -1,4 +1,4 @@
-"""What a report is made of, before it is a page."""
+"""Parts of a report, before it is a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How values lie along an axis, and how they are named there."""
+"""Scales: positions of values along an axis, and their labels."""
 
 from __future__ import annotations
 

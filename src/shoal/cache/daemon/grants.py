@@ -1,4 +1,4 @@
-"""Who may read what, for how long: a tenant's own credentials are tried on the source, and tried again."""
+"""Grants to read, with an end: a tenant's own credentials are tried on the source, and tried again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a door and the daemon say to each other: one JSON object a line, over a Unix socket.
+"""Messages between a door and the daemon: one JSON object a line, over a Unix socket.
 
 A request is {"do": NAME, ...}; its answer is {"ok": ...} or {"error": {code, what, where, hint}}. `report` has no
 answer, so that a reader never waits for it. A tenant that shares its user with others proves its name by a token.

@@ -1,4 +1,4 @@
-"""How long jobs waited for data that was not on the fast disk, as their readers report it."""
+"""Waits of jobs for data that was not on the fast disk, as their readers report them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""How programs read through the cache: the fsspec protocol `shoal`, and a read-only file system for the others."""
+"""Doors by which programs read through the cache: the fsspec protocol `shoal`, and a read-only file system for the
+others.
+"""

@@ -1,4 +1,4 @@
-"""Who gets how much of the cache: pure functions from a `Problem` to an `Allocation` with its `Certificate`."""
+"""Policies that divide the cache: pure functions from a `Problem` to an `Allocation` with its `Certificate`."""
 
 from shoal.cache.policy.certificate import Certificate, certify
 from shoal.cache.policy.claims import Claims, claims_of

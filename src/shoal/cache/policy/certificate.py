@@ -1,4 +1,4 @@
-"""How far an allocation is from the proportionally fair one, computed from the allocation alone.
+"""Certificate: the distance of an allocation from the proportionally fair one, computed from the allocation alone.
 
 `gap = max over feasible S of sum_i w_i V_i(S) / V_i(x) / sum_i w_i - 1`. It is 0 at the optimum, and where it is g, no
 group of tenants with a part of the weights could save more for all its members with that part of the time, but for a

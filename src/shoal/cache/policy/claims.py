@@ -1,4 +1,4 @@
-"""What each tenant could save if the cache were its own, by which its utility is measured."""
+"""Claims: the savings of each tenant if the cache were its own. Its utility is measured by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tenants are expected to save, from what they read now and what they read before."""
+"""Expected savings of tenants, from what they read now and what they read before."""
 
 from __future__ import annotations
 

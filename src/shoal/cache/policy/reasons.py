@@ -1,4 +1,4 @@
-"""Why the kept part of a set is kept, for whom, and what would change that."""
+"""Reasons for the part of a set that is kept: for whom it is, and what would change it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where data comes from: files, web servers, S3, Google Cloud Storage; each read with one tenant's credentials."""
+"""Sources of data: files, web servers, S3, Google Cloud Storage; each read with one tenant's credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is on the fast disk: contents, limits, and the names by which tenants read them."""
+"""The fast disk: contents, limits, and the names by which tenants read them."""
 
 from shoal.cache.store.index import ObjectInfo
 from shoal.cache.store.links import META, folder_name

@@ -1,4 +1,4 @@
-"""What the files of the store are: which part of which version of which object. A SQLite file beside them.
+"""Index of the store's files: which part of which version of which object. A SQLite file beside them.
 
 The files are the truth about what is there, the index about what it means: a file that no row knows is removed, and a
 row without its file too.

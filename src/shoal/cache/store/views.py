@@ -1,4 +1,4 @@
-"""What jobs see of their inputs: names that lead to the fast disk where an object is there whole, else to the source.
+"""Views of jobs on their inputs: names that lead to the fast disk where an object is there whole, else to the source.
 
     ROOT/views/TENANT/VIEW/KEY/files/   NAME is a hard link to an object, or a symbolic link into `rest`
     ROOT/views/TENANT/VIEW/KEY/rest/    a FUSE mount of the source; absent where there is none

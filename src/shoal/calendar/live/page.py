@@ -1,4 +1,4 @@
-"""What the calendar shows of itself: what is planned in the next two weeks, and cron jobs."""
+"""The calendar's page: what is planned in the next two weeks, and cron jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands read: data files, the pipeline by name, amounts as people write them."""
+"""Inputs of the commands: data files, the pipeline by name, amounts as people write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step is, and how one is written and read."""
+"""The protocol of a step, and how one is written and read."""
 
 from __future__ import annotations
 

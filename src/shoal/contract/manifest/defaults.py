@@ -1,4 +1,4 @@
-"""Where values come from that a manifest leaves out."""
+"""Sources of values that a manifest leaves out."""
 
 from __future__ import annotations
 

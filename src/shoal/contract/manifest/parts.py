@@ -1,4 +1,4 @@
-"""What other kinds of manifests are made of: the fields, readers and words that they share with jobs."""
+"""Parts of which other kinds of manifests are made: the fields, readers and words that they share with jobs."""
 
 from shoal.base.validation import shown
 from shoal.contract.manifest.conflicts import Conflict, shared_conflicts

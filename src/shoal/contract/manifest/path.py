@@ -1,4 +1,4 @@
-"""Where something is in a manifest."""
+"""Paths to values in a manifest."""
 
 from __future__ import annotations
 

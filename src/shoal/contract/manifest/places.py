@@ -1,4 +1,4 @@
-"""Where data is: confined relative paths inside the run directory, and locations outside it (path or URL)."""
+"""Places of data: confined relative paths inside the run directory, and locations outside it (path or URL)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pydantic found, said for the person who wrote the manifest."""
+"""Errors of pydantic in words for the person who wrote the manifest."""
 
 from __future__ import annotations
 

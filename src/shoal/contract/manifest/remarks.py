@@ -1,4 +1,4 @@
-"""What a right manifest most likely gets wrong all the same: told where it is checked and submitted, never refused."""
+"""Remarks on likely mistakes in a valid manifest: told where it is checked and submitted, never refused."""
 
 from __future__ import annotations
 

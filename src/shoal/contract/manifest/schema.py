@@ -1,4 +1,4 @@
-"""What a job may ask for: its manifest's fields, their defaults and what each accepts.
+"""Schema of a job's manifest: its fields, their defaults and what each accepts.
 
 The models hold normalised values: durations as seconds, sizes as bytes, shorthands spelled out. The canonical JSON of
 a manifest is itself a valid manifest, and parsing it gives an equal one.

@@ -1,4 +1,6 @@
-"""What all kinds of manifests have: their fields in common, the resources they ask for, and their canonical text."""
+"""The shared part of all kinds of manifests: their common fields, the resources they ask for, and their canonical
+text.
+"""
 
 from __future__ import annotations
 

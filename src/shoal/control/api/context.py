@@ -1,4 +1,4 @@
-"""What every router needs: the plane, the caller, and how to find the job that is meant."""
+"""The context of every router: the plane, the caller, and how to find the job that is meant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the lines of a log were written, from the sizes that it had at known times."""
+"""Times of a log's lines, from the sizes that it had at known times."""
 
 from __future__ import annotations
 

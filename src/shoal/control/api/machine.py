@@ -1,4 +1,4 @@
-"""How the server is set, and what its machine offers. Both are read only, and for admins."""
+"""Routes for the server's settings and what its machine offers. Both are read only, and for admins."""
 
 from __future__ import annotations
 

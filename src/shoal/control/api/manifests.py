@@ -1,4 +1,4 @@
-"""What comes before a submission: a dry run, and the archive of working files."""
+"""Routes that come before a submission: a dry run, and the archive of working files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What /metrics tells Prometheus. Counters and histograms follow the committed events; gauges are given at each
-scrape."""
+"""The metrics of /metrics, for Prometheus. Counters and histograms follow the committed events; gauges are given at
+each scrape.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API can say of how the server was started."""
+"""Facts for the API about how the server was started."""
 
 from __future__ import annotations
 

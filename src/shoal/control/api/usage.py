@@ -1,4 +1,4 @@
-"""What the holder of each token uses of the API: requests and expensive questions by a token bucket each, and the
+"""Use of the API by the holder of each token: requests and expensive questions by a token bucket each, and the
 number of requests that wait at once."""
 
 from __future__ import annotations

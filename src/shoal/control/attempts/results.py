@@ -1,4 +1,4 @@
-"""What jobs leave: the files of their run directories, and those that a manifest's outputs have the server keep.
+"""Results of jobs: the files of their run directories, and those that a manifest's outputs have the server keep.
 
 The owner of the directories may change them while they are read: they are walked by descriptors, and no link is
 followed. Everything here blocks.

@@ -1,4 +1,6 @@
-"""What extensions bring to the nodes of a job before its launch. It may take minutes, is shown, can be cancelled."""
+"""Stages of extensions, which bring data to a job's nodes before its launch. A stage may take minutes, is shown, can be
+cancelled.
+"""
 
 from __future__ import annotations
 

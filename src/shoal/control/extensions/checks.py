@@ -1,4 +1,4 @@
-"""What must hold before anything is accepted for a tenant, be it a job or a service."""
+"""Conditions under which anything is accepted for a tenant, be it a job or a service."""
 
 from __future__ import annotations
 

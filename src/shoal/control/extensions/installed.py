@@ -1,4 +1,4 @@
-"""What the installed components bring to the server: their extensions, and the settings of engines."""
+"""Contributions of the installed components to the server: their extensions, and the settings of engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a home holds besides its database, and what that proves: whether something that was acknowledged is missing."""
+"""Evidence in a home besides its database: whether something that was acknowledged is missing."""
 
 from __future__ import annotations
 

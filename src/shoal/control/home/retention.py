@@ -1,4 +1,4 @@
-"""What may be removed by now: a pure decision over what is over. Nothing that is live, or that anything live names."""
+"""Retention: what is over and may be removed by now. Pure. Nothing that is live, or that anything live names."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What deciding reads of a job's manifest. It is the same for all jobs that differ only in who and what they run, so
-that of many waiting jobs few manifests are parsed, at their submission as after a restart."""
+"""The part of a job's manifest that decisions read. It is the same for all jobs that differ only in who and what they
+run, so that of many waiting jobs few manifests are parsed, at their submission as after a restart.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Why jobs wait. Explanations are worked out off the event loop, in a thread on a frozen snapshot; what they share is
-worked out once. Why a job could never start is told at each submission, and remembered."""
+"""Explanations of waiting jobs. They are worked out off the event loop, in a thread on a frozen snapshot; what they
+share is worked out once. Why a job could never start is told at each submission, and remembered.
+"""
 
 from __future__ import annotations
 

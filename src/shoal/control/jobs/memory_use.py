@@ -1,4 +1,4 @@
-"""What the memory of a job is that asks for none, and what is said of it.
+"""Memory of a job that asks for none, and the words that tell it.
 
 Jobs of one tenant, name and program mostly need the same. So the next one gets what the last ones needed, with some to
 spare. Where none has succeeded yet, it gets the default for what else it asks for (`shoal.control.limits`).

@@ -1,4 +1,4 @@
-"""What shared devices and their drivers say of the jobs on them, for other components."""
+"""Readings of shared devices and their drivers about the jobs on them, for other components."""
 
 from __future__ import annotations
 

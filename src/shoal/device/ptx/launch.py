@@ -1,4 +1,4 @@
-"""How a variant is launched: its extra parameter, the control block of `ticket`, and the parts of a grid.
+"""Launch of a variant: its extra parameter, the control block of `ticket`, and the parts of a grid.
 
 Both variants take the parameters of the original and 32 bytes more, aligned to 8, behind them:
 

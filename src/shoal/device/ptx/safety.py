@@ -1,4 +1,4 @@
-"""Which entries may be transformed, and why the others may not.
+"""Safety check: the entries that may be transformed, and why the others may not.
 
 A transformed kernel runs in parts: some blocks now, the others later, never all at once. That is safe when no block
 waits for another one, and when the block's number and the grid's size are read only where the transformation replaces

@@ -1,4 +1,4 @@
-"""What runs on a simulated device: inference services and training jobs, as distributions of kernel durations.
+"""Workloads of a simulated device: inference services and training jobs, as distributions of kernel durations.
 
 **Synthetic.** The names are those of Tally's evaluation (ASPLOS'25: six models infer, six train, one A100). BERT
 answers in 4.1 ms as in its published artifact; all else is of a plausible size only: numbers of kernels, the spread

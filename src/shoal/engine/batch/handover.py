@@ -1,4 +1,4 @@
-"""What is handed over for a gang, whatever runs it: what its ranks read, in its directory, and the command of each."""
+"""Handover of a gang to whatever runs it: what its ranks read, in its directory, and the command of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is created for a gang: a Job, a Service, and a Secret with the key of its secrets. Pure."""
+"""Kubernetes objects of a gang: a Job, a Service, and a Secret with the key of its secrets. Pure."""
 
 from __future__ import annotations
 

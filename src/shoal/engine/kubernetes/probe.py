@@ -1,4 +1,6 @@
-"""What a Kubernetes cluster offers this engine, and what is missing: `shoal doctor --engine kubernetes`."""
+"""Probe of a Kubernetes cluster: what it offers this engine, and what is missing: `shoal doctor --engine
+kubernetes`.
+"""
 
 from __future__ import annotations
 

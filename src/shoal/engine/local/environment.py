@@ -1,4 +1,4 @@
-"""What a rank is given: its environment, and the spec its supervisor reads. Pure."""
+"""Inputs of a rank: its environment, and the spec its supervisor reads. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine holds in memory of one gang, and how its status follows from the records on disk. No effects."""
+"""State of one gang in the engine's memory, and how its status follows from the records on disk. No effects."""
 
 from __future__ import annotations
 

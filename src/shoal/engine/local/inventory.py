@@ -1,4 +1,4 @@
-"""What this machine offers: NVIDIA accelerators by NVML, else declared CPU slots; usable cores and memory."""
+"""Inventory of this machine: NVIDIA accelerators by NVML, else declared CPU slots; usable cores and memory."""
 
 from __future__ import annotations
 

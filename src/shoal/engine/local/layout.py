@@ -1,4 +1,4 @@
-"""Where the truth about a gang stands on disk.
+"""Layout of a gang's records on disk. They are the truth about it.
 
 HOME/engine.fifo            hints from supervisors to the engine
 HOME/gangs/NAME/gang.json   what was launched (no secrets, no environment); `past.json` once it was forgotten

@@ -1,4 +1,4 @@
-"""Which sockets listen on a TCP port of this machine, and which processes hold them, as the kernel tells in /proc."""
+"""Sockets that listen on a TCP port of this machine, and the processes that hold them, as the kernel tells in /proc."""
 
 from __future__ import annotations
 

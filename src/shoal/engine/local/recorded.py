@@ -1,4 +1,4 @@
-"""What every engine whose gangs stand in directories (`layout`) does alike: it checks, tells, reads and steers them."""
+"""The shared part of engines whose gangs stand in directories (`layout`): it checks, tells, reads and steers them."""
 
 from __future__ import annotations
 

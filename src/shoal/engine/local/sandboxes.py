@@ -1,4 +1,4 @@
-"""What a gang's sandbox needs of the engine: its user, its directories, and unpacking with its rights."""
+"""Needs of a gang's sandbox from the engine: its user, its directories, and unpacking with its rights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine has, from probes that may fail: an accelerator is gone only when it was missed several times."""
+"""Inventory from probes that may fail: an accelerator is gone only when it was missed several times."""
 
 from __future__ import annotations
 

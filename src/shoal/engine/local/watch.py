@@ -1,4 +1,4 @@
-"""How the engine hears of changes: a fifo for what supervisors tell, pidfds for their deaths. Hints, never truth."""
+"""Signs of changes for the engine: a fifo for what supervisors tell, pidfds for their deaths. Hints, never truth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Ray cluster offers this engine, and what is missing: `shoal doctor --engine ray`."""
+"""Probe of a Ray cluster: what it offers this engine, and what is missing: `shoal doctor --engine ray`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sandbox of a rank is made of, for `enter`. Reads the modes of directories, changes nothing."""
+"""Plan of a rank's sandbox, for `enter`. Reads the modes of directories, changes nothing."""
 
 from __future__ import annotations
 

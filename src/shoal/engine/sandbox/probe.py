@@ -1,4 +1,4 @@
-"""Which levels of isolation this machine can give, tried for real."""
+"""Probe of the levels of isolation that this machine can give, tried for real."""
 
 from __future__ import annotations
 

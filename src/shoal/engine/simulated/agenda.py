@@ -1,4 +1,4 @@
-"""What happens when: a heap of actions by the clock, driven by one timer of whichever loop runs now."""
+"""Agenda of a simulation: a heap of actions by the clock, driven by one timer of whichever loop runs now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened in a simulated cluster, and the proof that nothing ran twice."""
+"""History of a simulated cluster, and the proof that nothing ran twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the simulated nodes have and who holds it. As strict as the real thing: nothing is given away twice."""
+"""Resources of the simulated nodes and who holds them. As strict as the real thing: nothing is given away twice."""
 
 from __future__ import annotations
 

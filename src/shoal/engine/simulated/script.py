@@ -1,4 +1,4 @@
-"""What a simulated gang does: written by the test, as data."""
+"""Script of a simulated gang: written by the test, as data."""
 
 from __future__ import annotations
 

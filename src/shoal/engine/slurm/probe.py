@@ -1,4 +1,6 @@
-"""What a Slurm cluster offers this engine, and what is missing, tried for real: `shoal doctor --engine slurm`."""
+"""Probe of a Slurm cluster, tried for real: what it offers this engine, and what is missing: `shoal doctor --engine
+slurm`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is handed to `sbatch` for a gang. Pure."""
+"""Submission of a gang to `sbatch`. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was made for jobs, in the API. Tenants see their own, the admin sees all."""
+"""Routes for environments that were made. Tenants see their own, the admin sees all."""
 
 from __future__ import annotations
 

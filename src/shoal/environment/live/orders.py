@@ -1,4 +1,4 @@
-"""What a job's environment takes to be made, from its manifest and the settings."""
+"""Orders to make a job's environment, from its manifest and the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was made, and which job runs with what."""
+"""Tables of environments that were made, and of the jobs that run with them."""
 
 from __future__ import annotations
 

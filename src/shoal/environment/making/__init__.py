@@ -1,1 +1,1 @@
-"""What runs with a job's rights to make its environment: never imported by the server, and light to start."""
+"""Programs that make a job's environment with its rights: never imported by the server, and light to start."""

@@ -1,4 +1,4 @@
-"""When running jobs finish and what holds them back, told by `shoal show`, `top`, `explain` and events, and to
+"""Finish times and bottlenecks of running jobs, told by `shoal show`, `top`, `explain` and events, and to
 admission."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a host lets itself be told: one mechanism a file, each probed, each change undone by the write-ahead log."""
+"""Actuators of a host: one mechanism a file, each probed, each change undone by the write-ahead log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every actuator is."""
+"""The protocol of actuators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What mechanisms share that write into cgroups: finding a hierarchy that lets them, and taking everything back."""
+"""The shared part of mechanisms that write into cgroups: finding a hierarchy that lets them, and taking everything
+back.
+"""
 
 from __future__ import annotations
 

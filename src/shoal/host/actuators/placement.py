@@ -1,4 +1,4 @@
-"""Where a group runs and on how many cores: by cpuset of cgroup v1 or v2, else by binding each thread.
+"""Placement of a group on cores: by cpuset of cgroup v1 or v2, else by binding each thread.
 
 The strongest of all: work in another memory domain disturbs no more and keeps its own speed. Memory moves along.
 """

@@ -1,4 +1,4 @@
-"""What limits neighbours while a window of the rig lasts: a guard of its own process."""
+"""Limits of neighbours while a window of the rig lasts: a guard of its own process."""
 
 from __future__ import annotations
 

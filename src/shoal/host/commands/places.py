@@ -1,4 +1,4 @@
-"""Where a guard keeps what it writes."""
+"""Places of the files that a guard writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `shoal guard` shows to people."""
+"""Tables and texts of `shoal guard`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the guard's own thread runs: out of the way of guaranteed work."""
+"""Placement of the guard's own thread: out of the way of guaranteed work."""
 
 from __future__ import annotations
 

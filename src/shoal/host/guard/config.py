@@ -1,4 +1,4 @@
-"""What a guard is told: which groups there are, what they were promised, which policy decides and what it may turn.
+"""Configuration of a guard: which groups there are, what they were promised, which policy decides and what it may turn.
 
     groups:
       - {name: feed, class: guaranteed, label: ROLE=feed, ring: /run/feed.ring, slo: {max_slowdown: 1.05}}

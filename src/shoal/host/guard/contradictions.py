@@ -1,4 +1,4 @@
-"""What is wrong with a configuration although each field by itself may be right: found in the document as it was
+"""Contradictions in a configuration although each field by itself may be right: found in the document as it was
 written, so that it is reported together with fields that are wrong."""
 
 from __future__ import annotations

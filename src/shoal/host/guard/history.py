@@ -1,4 +1,4 @@
-"""What a journal tells of the present and the past: the last tick, and the changes of limits with their reasons."""
+"""History from a journal: the last tick, and the changes of limits with their reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What groups report of their work, as the guard's configuration says where: lines of `shoal.train`, or a gateway's
+"""Reports of groups about their work, as the guard's configuration says where: lines of `shoal.train`, or a gateway's
 metrics. Files are read at each tick; gateways are asked in a thread, so that a slow one holds nothing up."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the guard senses of jobs, for other components: its last tick, as its journal has it."""
+"""Readings of the guard about jobs, for other components: its last tick, as its journal has it."""
 
 from __future__ import annotations
 

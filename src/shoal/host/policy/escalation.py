@@ -1,4 +1,4 @@
-"""What is left to do to a group whose share is at its floor: it is frozen most of the time, until work recovers."""
+"""Escalation for a group whose share is at its floor: it is frozen most of the time, until work recovers."""
 
 from __future__ import annotations
 

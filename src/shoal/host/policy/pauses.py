@@ -1,4 +1,4 @@
-"""When best-effort work is paused for some 50 ms to measure: all of it, to see guaranteed work undisturbed; and right
+"""Pauses of best-effort work for some 50 ms to measure: all of it, to see guaranteed work undisturbed; and right
 after that one group at a time goes on alone (a *probe*), to see what it does by itself.
 
 Two looks a moment apart, without any group and at one group with all of its share, tell what it does from the machine's

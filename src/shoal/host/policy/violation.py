@@ -1,4 +1,4 @@
-"""How hard guaranteed work is hit, in one number whatever sensor it comes from.
+"""Violation of a promise, in one number whatever sensor it comes from.
 
 A *violation* of 1 means: exactly as slow as the group's `max_slowdown` permits; 0: undisturbed. The best sensor that
 answers is believed: the work's own step time, else the latency probe of its domain, else saturation, else bandwidth.

@@ -1,4 +1,4 @@
-"""What a host can tell: one sensor a file, each probed, each value a number or `Missing` with its reason."""
+"""Sensors of a host: one sensor a file, each probed, each value a number or `Missing` with its reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every sensor is."""
+"""The protocol of sensors."""
 
 from __future__ import annotations
 

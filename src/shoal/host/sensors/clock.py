@@ -1,4 +1,4 @@
-"""How many CPUs a group keeps busy, by the clocks that the kernel keeps of processes: a system call each, no file."""
+"""CPUs that a group keeps busy, by the clocks that the kernel keeps of processes: a system call each, no file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one dependent load from memory takes: the sensor that works everywhere, and the next best to a step time."""
+"""Latency of one dependent load from memory: the sensor that works everywhere, and the next best to a step time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much CPU groups get and wait for, by the scheduler's own books: it separates waiting for a CPU from waiting for
+"""CPU time that groups get and wait for, by the scheduler's own books: it separates waiting for a CPU from waiting for
 memory. And what a quota or the hypervisor takes."""
 
 from __future__ import annotations

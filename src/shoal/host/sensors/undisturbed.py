@@ -1,5 +1,6 @@
-"""What guaranteed work and memory read while no best-effort work disturbs them: one definition for the guard's senses,
-the simulator and displays of a slowdown."""
+"""Readings of guaranteed work and memory while no best-effort work disturbs them: one definition for the guard's
+senses, the simulator and displays of a slowdown.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a policy achieved in a scenario. Everything here is simulated, and says so."""
+"""Outcome of a policy in a scenario. Everything here is simulated, and says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How contention works here: one shared path to memory per domain, and what pressure on it does.
+"""A model of contention: one shared path to memory per domain, and what pressure on it does.
 
 *Pressure* is the load that best-effort work puts on a domain's path, as a fraction of what the path can carry (its
 capacity in bytes per second of non-temporal stores, which press hardest). All constants were fitted to measurements of

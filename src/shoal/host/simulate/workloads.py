@@ -1,4 +1,4 @@
-"""What runs on a simulated host: calibrated guaranteed and best-effort work, and the scenarios they meet in."""
+"""Workloads of a simulated host: calibrated guaranteed and best-effort work, and the scenarios they meet in."""
 
 from __future__ import annotations
 

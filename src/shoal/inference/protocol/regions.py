@@ -1,4 +1,4 @@
-"""What the codecs need of shared memory: tensors that a message only refers to."""
+"""Shared memory as the codecs need it: tensors that a message only refers to."""
 
 from __future__ import annotations
 

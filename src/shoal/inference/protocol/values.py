@@ -1,4 +1,4 @@
-"""What a tensor may look like on the wire, and its contents as JSON values.
+"""Forms of a tensor on the wire, and its contents as JSON values.
 
 The inside of BYTES contents is not looked at here: `shoal.inference.tensors.check_request` does, which knows the model.
 """

@@ -1,4 +1,4 @@
-"""What the commands share: reading histories and showing tables."""
+"""Shared parts of the commands: reading histories and showing tables."""
 
 from __future__ import annotations
 

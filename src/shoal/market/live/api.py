@@ -1,4 +1,4 @@
-"""What is rented, in the API. Tenants see their own, the admin sees all."""
+"""Routes for rented instances. Tenants see their own, the admin sees all."""
 
 from __future__ import annotations
 

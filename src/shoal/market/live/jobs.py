@@ -1,4 +1,4 @@
-"""What each job that runs on rented instances should hold, and what it does hold."""
+"""Instances of each job: those that it should hold, and those that it does hold."""
 
 from __future__ import annotations
 

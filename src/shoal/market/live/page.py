@@ -1,4 +1,4 @@
-"""What the market shows: each tenant's money, and what is rented since when."""
+"""The market's page: each tenant's money, and what is rented since when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What our records and the provider's instances say of each other, and what follows. Pure."""
+"""Reconciliation of our records with the provider's instances. Pure."""
 
 from __future__ import annotations
 

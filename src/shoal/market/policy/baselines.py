@@ -1,4 +1,4 @@
-"""What people do today, and what was published to do it better."""
+"""Baselines: what people do today, and what was published to do it better."""
 
 from __future__ import annotations
 

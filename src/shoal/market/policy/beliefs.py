@@ -1,4 +1,5 @@
-"""How long spot capacity stays and stays away: hazards by age, learned from other zones and from what the job sees.
+"""Beliefs about how long spot capacity stays and stays away: hazards by age, learned from other zones and from what the
+job sees.
 
 Ages fall into classes. Inside a class the hazard is constant, so that a class is a state of a Markov chain; capacity
 that has been there for long tends to stay, which one rate for all ages misses.

@@ -1,4 +1,4 @@
-"""What a policy sees and what it answers; and the safety net that holds for all of them."""
+"""A policy's view and its answer; and the safety net that holds for all of them."""
 
 from __future__ import annotations
 

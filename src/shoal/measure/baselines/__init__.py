@@ -1,1 +1,1 @@
-"""What others published, to compare with: loaded only when it is asked for."""
+"""Published baselines: loaded only when it is asked for."""

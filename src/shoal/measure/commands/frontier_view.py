@@ -1,4 +1,4 @@
-"""What `shoal measure frontier`, `interference`, `compare` and `plan` show to people."""
+"""Tables of `shoal measure frontier`, `interference`, `compare` and `plan`."""
 
 from __future__ import annotations
 

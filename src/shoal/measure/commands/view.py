@@ -1,4 +1,4 @@
-"""What `shoal measure` shows to people."""
+"""Tables and texts of `shoal measure`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What requests carry: random, zero or given tensors that fit a model's inputs, and how they are written down.
+"""Contents of requests: random, zero or given tensors that fit a model's inputs, and how they are written down.
 
 Arrays are as in `shoal.inference.tensors`: strings are objects, and BF16, which numpy lacks, is FP32.
 """

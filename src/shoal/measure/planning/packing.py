@@ -1,4 +1,4 @@
-"""Which demands share which servers: what a packing is, what packers may ask, and Nexus' squishy bin packing.
+"""Packing of demands on servers: its types, what packers may ask, and Nexus' squishy bin packing.
 
 A demand here is a *piece* that one server can carry; the planner splits larger ones first. Whether a set of pieces
 holds on a type of server is a `Feasibility`'s business; packers only ask, and the answer is remembered.

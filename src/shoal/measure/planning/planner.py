@@ -1,4 +1,4 @@
-"""Which models share which servers so that every objective holds at least cost: profiles and rates in, a plan out.
+"""Planner of models on shared servers, so that every objective holds at least cost: profiles and rates in, a plan out.
 
 A demand that no single server can carry, or that is cheaper so, is split first: as many full servers as it fills, and
 the rest (`splitting.splits`). The rests are packed (`partition.pack`); Nexus' squishy bin packing and servers for each

@@ -1,4 +1,4 @@
-"""What is known of a model before it is placed: execution times by batch size, memory, load time, and what is asked.
+"""Profiles of models before they are placed: execution times by batch size, memory, load time, and what is asked.
 
 A `ModelProfile` says how a model behaves, a `Demand` what one tenant wants of it, a `ServerType` what can be rented.
 Planner and simulator read the same three, so a plan can be checked by simulating just what it was made from.

@@ -1,4 +1,4 @@
-"""How numbers are written in a report: an estimate with its interval, `?` for an end that is not known."""
+"""Numbers in the words of a report: an estimate with its interval, `?` for an end that is not known."""
 
 from __future__ import annotations
 

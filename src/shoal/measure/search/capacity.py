@@ -1,4 +1,4 @@
-"""How much load a server can take: the highest Poisson rate at which a quantile of latency keeps its objective.
+"""Capacity of a server: the highest Poisson rate at which a quantile of latency keeps its objective.
 
 A trial at one rate is stopped as soon as its outcome is sure enough (see `judge`). The next rate halves the interval
 between the highest rate that kept the objective and the lowest that broke it. Far from the capacity a few hundred

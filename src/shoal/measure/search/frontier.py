@@ -1,4 +1,4 @@
-"""How much several tenants can have of one server at once: the Pareto front of rate vectors that keep every objective.
+"""Frontier of several tenants on one server: the Pareto front of rate vectors that keep every objective.
 
 Perseus (LeMay et al., IC2E '20) ramped one tenant beside a second at a few fixed rates. Here the space of all rate
 vectors is searched along rays from the origin. Rates are normalised by what each tenant gets alone, a ray is a *mix*

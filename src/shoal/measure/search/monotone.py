@@ -1,4 +1,4 @@
-"""What a few trials say of all others, if more load never helps: the region of rate vectors that a server can take.
+"""Conclusions from a few trials, if more load never helps: the region of rate vectors that a server can take.
 
 Below a vector that was kept every vector is kept, above one that was broken every one is broken. Vectors are
 normalised (1 is what a tenant gets alone), non-negative, of shape (n,); a *mix* is one whose entries sum to 1, so the

@@ -1,4 +1,4 @@
-"""Who is told what, and the last deliveries, as a page."""
+"""The page of subscriptions and of the last deliveries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which news share a message. Pure."""
+"""Batches: the news that share a message. Pure."""
 
 from __future__ import annotations
 

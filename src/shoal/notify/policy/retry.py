@@ -1,4 +1,4 @@
-"""When a delivery that failed is tried again, and which deliveries are tried now. Pure."""
+"""Retries: when a delivery that failed is tried again, and which are tried now. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an event tells: pure, from the event and the job that it is of."""
+"""News of an event: pure, from the event and the job that it is of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When news are due: quiet hours and digests by the clock of a place.
+"""Due times of news: quiet hours and digests by the clock of a place.
 
 Pure functions of Unix seconds. Wall clocks skip and repeat hours: a time that is skipped means the moment
 of the jump.

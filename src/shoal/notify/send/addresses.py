@@ -1,4 +1,4 @@
-"""What an address is: of mail, and of webhooks. A webhook may be at none that leads inward, unless the settings
+"""Addresses of mail and of webhooks. A webhook may be at none that leads inward, unless the settings
 name its network.
 
 The address is looked at when a connection is made, once its name is resolved: a name may mean another address a moment

@@ -1,4 +1,4 @@
-"""How one try of a delivery went."""
+"""Outcome of one try of a delivery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the calls of a stage run: on the host, or on the device, by one minimum cut over work and copies."""
+"""Placement of a stage's calls: on the host, or on the device, by one minimum cut over work and copies."""
 
 from __future__ import annotations
 

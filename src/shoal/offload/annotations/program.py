@@ -1,4 +1,4 @@
-"""What a program noted of its calls, thread by thread."""
+"""Notes of a program about its calls, thread by thread."""
 
 from __future__ import annotations
 

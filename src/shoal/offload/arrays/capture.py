@@ -1,4 +1,6 @@
-"""Which operations are captured: large elementwise ones of the program itself, whose memory nobody else can write."""
+"""Choice of the operations that are captured: large elementwise ones of the program itself, whose memory nobody else
+can write.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which way a program of array operations takes, from estimated and measured seconds."""
+"""Choice of a way for a program of array operations, from estimated and measured seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pending results read which memory: what is written must be read before.
+"""Memory that pending results read: what is written must be read before.
 
 Memory that a creation function made belongs to one plain array, its root. Programs see it through tracked arrays only;
 one that was taken past them shows in the root's reference count, and is never read late.

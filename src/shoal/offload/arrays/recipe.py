@@ -1,4 +1,4 @@
-"""What a compiled kernel does: a program of array operations in single assignment form, without its arrays.
+"""Recipe of a compiled kernel: a program of array operations in single assignment form, without its arrays.
 
 Equal recipes are one kernel: the values of constants, the size, and the addresses are arguments of its code.
 """

@@ -1,4 +1,6 @@
-"""What capture was told to do, and by whom it is done. One for the process: a class of arrays cannot have two."""
+"""State of capture: its settings, and the class that does it. One for the process: a class of arrays cannot have
+two.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which back end a layer gets, and with which schedules."""
+"""Choice of a layer's back end and of its schedules."""
 
 from __future__ import annotations
 

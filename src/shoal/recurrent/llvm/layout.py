@@ -1,4 +1,4 @@
-"""Where everything of a layer lies: one block of constants, one block for each state, one of scratch for each row.
+"""Layout of a layer in memory: one block of constants, one block for each state, one of scratch for each row.
 
 All offsets are known when a kernel is compiled. A row's record has the addresses that a step reads and moves on.
 """

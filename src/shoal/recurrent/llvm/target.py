@@ -1,4 +1,4 @@
-"""What code is made for: the vector width, the registers, and the instructions for short numbers."""
+"""Targets of code: the vector width, the registers, and the instructions for short numbers."""
 
 from __future__ import annotations
 

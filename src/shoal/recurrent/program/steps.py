@@ -1,4 +1,4 @@
-"""What a program consists of. All numbers lie in one array, the arena; places are offsets of fp32 numbers in it."""
+"""Steps of a program. All numbers lie in one array, the arena; places are offsets of fp32 numbers in it."""
 
 from __future__ import annotations
 

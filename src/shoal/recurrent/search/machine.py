@@ -1,4 +1,4 @@
-"""What this machine can do at most: bytes a second by footprint, and operations a second by number type.
+"""Peak rates of this machine: bytes a second by footprint, and operations a second by number type.
 
 Measured with two kernels of their own: one only reads, the other only multiplies. Kept for each processor model.
 """

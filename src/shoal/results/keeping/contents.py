@@ -1,4 +1,4 @@
-"""Where contents are kept: one copy of each for a tenant, in a folder or at a URL. Everything here blocks.
+"""Stores of contents: one copy of each for a tenant, in a folder or at a URL. Everything here blocks.
 
 A content is known by a row of the database, written once it is here. What has no row is not there.
 """

@@ -1,4 +1,4 @@
-"""Which files a job wants kept, and what they are called once they are. Pure."""
+"""Choice of the files that a job wants kept, and their names as artifacts. Pure."""
 
 from __future__ import annotations
 

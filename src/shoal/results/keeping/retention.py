@@ -1,4 +1,4 @@
-"""Which artifacts may go by now. Pure."""
+"""Retention: the artifacts that may go by now. Pure."""
 
 from __future__ import annotations
 

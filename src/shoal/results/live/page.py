@@ -1,4 +1,4 @@
-"""What is kept, as a page."""
+"""The page of kept artifacts."""
 
 from __future__ import annotations
 

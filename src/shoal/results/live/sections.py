@@ -1,4 +1,4 @@
-"""What a job's manifest says of its results."""
+"""Section of a job's manifest about its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept, which contents are here, and of which attempts files are still to be taken."""
+"""Tables of artifacts, of contents, and of attempts whose files are still to be taken."""
 
 from __future__ import annotations
 

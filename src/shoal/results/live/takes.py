@@ -1,4 +1,4 @@
-"""What is to be taken: files of attempts that have ended, and those that running jobs ask for.
+"""Takes: files of attempts that have ended, and those that running jobs ask for.
 
 A job asks by a file in `FOLDER` of its directory, and finds the answer beside it. Nothing there is trusted.
 """

@@ -1,4 +1,4 @@
-"""What `shoal schedule` makes of its options: jobs, a cluster, and runs."""
+"""Inputs of `shoal schedule` from its options: jobs, a cluster, and runs."""
 
 from __future__ import annotations
 

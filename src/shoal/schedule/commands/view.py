@@ -1,4 +1,4 @@
-"""What `shoal schedule` shows and writes."""
+"""Tables and files of `shoal schedule`."""
 
 from __future__ import annotations
 

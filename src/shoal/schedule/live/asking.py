@@ -1,4 +1,4 @@
-"""What another policy would make of the present state: asked on the component's page and in the API."""
+"""Answers of another policy on the present state: asked on the component's page and in the API."""
 
 from __future__ import annotations
 

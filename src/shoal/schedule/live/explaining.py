@@ -1,4 +1,4 @@
-"""Why a job that competes waits, or runs where it does; and the live state as a schedule snapshot.
+"""Explanations of a job that competes, waiting or running; and the live state as a schedule snapshot.
 
 Pure, of values that do not change meanwhile: for ten thousand jobs both take a second, and are worked out in a thread.
 """

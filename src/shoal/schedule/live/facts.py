@@ -1,4 +1,4 @@
-"""What scheduling must know of a job beside what admission knows: what runs alike, and how much is left to do."""
+"""Facts about a job for scheduling, beside those of admission: what runs alike, and how much is left to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast a job is with each number of accelerators that it may have, and how sure that is.
+"""Goodput of a job with each number of accelerators that it may have, with its uncertainty.
 
 What was measured at a size counts for that size. The others follow from a power law of those that were (rate is a
 constant times accelerators to some power), taken for linear until two sizes tell otherwise: a job that never ran larger

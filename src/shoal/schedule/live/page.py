@@ -1,4 +1,4 @@
-"""What a scheduling policy shows: its rounds, and what each accelerator type is worth."""
+"""The page of a scheduling policy: its rounds, and what each accelerator type is worth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What scheduling remembers over a restart of the server: deficits of jobs, and measured throughputs.
+"""State of scheduling that outlives a restart of the server: deficits of jobs, and measured throughputs.
 
 Losing it costs fairness and knowledge for a while, never correctness: what runs and what waits is in the database. So
 the file is replaced whole but not flushed, and one that cannot be read is left aside.

@@ -1,4 +1,4 @@
-"""What is believed of every kind on every column, from what was measured of them: `Alone`, and `Together` in pairs.
+"""Beliefs about every kind on every column, from what was measured of them: `Alone`, and `Together` in pairs.
 
 Five sources in this order: measured; predicted from the kind's rate on other columns (`ratios.py`); completed from
 other pairs (`colocation.py`); forecast by others, where the kind was measured nowhere; a guess, which is only there to

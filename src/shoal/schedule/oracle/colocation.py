@@ -1,4 +1,4 @@
-"""What two kinds do to each other when they share accelerators: pairs that were never tried, from those that were.
+"""Interference of two kinds that share accelerators: pairs that were never tried, from those that were.
 
 A pair is described by the fraction of its rate alone that each kind keeps. All that is known of a kind, what it keeps
 beside each other kind and what it leaves them, on each column, is one row; a row is completed from the rows of kinds

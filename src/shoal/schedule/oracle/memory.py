@@ -1,4 +1,4 @@
-"""Which kinds fit together on an accelerator: they do while their sizes add up to less than its capacity.
+"""Kinds that fit together on an accelerator: they do while their sizes add up to less than its capacity.
 
 A logistic model of pairs that were tried: the log-odds are the capacity of the column minus the sizes of the two. The
 sizes are learnt from who fitted beside whom, with a prior that keeps kinds that were never tried near the average.

@@ -1,4 +1,4 @@
-"""What to measure next: whatever would make the other estimates surer, on the whole, by most.
+"""Choice of the next measurement: whatever would make the other estimates surer, on the whole, by most.
 
 Uncertainty is the relative variance of each estimate (for pairs, of the fraction of the rate alone). A measurement
 removes its own, and that of estimates which follow from it.

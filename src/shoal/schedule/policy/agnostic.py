@@ -1,4 +1,4 @@
-"""What heterogeneity-agnostic policies take for true, that all types are as fast as one, and what becomes of that."""
+"""The assumption of heterogeneity-agnostic policies, that all types are as fast as one, and its outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What max-min fairness gives the jobs that another policy decides about: by its rounds, that policy is bounded."""
+"""Max-min fairness for the jobs of another policy: its rounds are the bound of that policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the heuristics share: whole gangs on whole accelerators, one at a time, within pools and quotas."""
+"""Shared parts of the heuristics: whole gangs on whole accelerators, one at a time, within pools and quotas."""
 
 from __future__ import annotations
 

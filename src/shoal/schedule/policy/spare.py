@@ -1,4 +1,4 @@
-"""What policies do with what their objective leaves over: the shortest remaining time first.
+"""Use of capacity that a policy's objective leaves over: the shortest remaining time first.
 
 An objective such as the makespan fixes what every job must have and is indifferent about the rest, of which there is
 often much. The rest goes where it ends most work soonest (over pairs: where it makes the highest normalised

@@ -1,4 +1,4 @@
-"""What a policy may decide about: the jobs that can run and may be moved, as a market.
+"""The part that a policy decides about: the jobs that can run and may be moved, as a market.
 
 Jobs that may not be moved yet keep their place and what they use; jobs that fit nowhere wait. The rest are the rows of
 a `Market` whose constraints are pools, quotas, and whole nodes where a pool is also offered unconsolidated.

@@ -1,4 +1,4 @@
-"""Which machines of a pool hold which gang: topology-aware packing within one round.
+"""Machines of a pool for each gang: topology-aware packing within one round.
 
 Who stays keeps its machines. The others come largest first: a gang goes to as few machines as can hold it, and there to
 the ones that it fills best, so that whole machines stay free for the next large gang. Where a pool is also offered

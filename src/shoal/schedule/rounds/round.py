@@ -1,4 +1,4 @@
-"""What a round is: who runs where, who restarts for it, and why."""
+"""A round: who runs where, who restarts for it, and why."""
 
 from __future__ import annotations
 

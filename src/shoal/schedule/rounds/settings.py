@@ -1,4 +1,4 @@
-"""How rounds are made."""
+"""Settings of rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rounds remember from one to the next, as arrays by job, and as plain data for a file."""
+"""State of rounds from one to the next, as arrays by job, and as plain data for a file."""
 
 from __future__ import annotations
 

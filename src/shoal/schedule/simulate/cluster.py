@@ -1,4 +1,4 @@
-"""What is simulated: accelerators, jobs with their true speeds, prices over time."""
+"""The simulated cluster: accelerators, jobs with their true speeds, prices over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a policy may know of a job's length: the truth, a prediction, or nothing."""
+"""Knowledge of a policy about a job's length: the truth, a prediction, or nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a simulation is of, besides its jobs."""
+"""Options of a simulation, besides its jobs."""
 
 from __future__ import annotations
 

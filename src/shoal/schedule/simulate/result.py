@@ -1,4 +1,4 @@
-"""What came out of a simulation, job by job."""
+"""Result of a simulation, job by job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all rows answer to prices: how much they use together, and what a little more of each one's rate would cost.
+"""Answers of all rows to prices: how much they use together, and what a little more of each one's rate would cost.
 
 A search that has been through a like problem knows several prices to try. On a small market nearly all of the time
 goes into calling numpy, however few rows there are, so that the rows are laid out once for each of the prices and

@@ -1,4 +1,4 @@
-"""Which solver for which program: prices while the limits are few, the general solver otherwise.
+"""Choice of the solver for a program: prices while the limits are few, the general solver otherwise.
 
 A guess at the prices makes an answer come sooner, and never decides whether there is one: where the search that began
 with it gives up, one without it is made, and then the general solver has the last word.

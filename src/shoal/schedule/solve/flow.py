@@ -1,4 +1,4 @@
-"""How fast each row rises while the water rises: what its entity pours into it, fairly or first come first served.
+"""Speed of each row while the water rises: what its entity pours into it, fairly or first come first served.
 
 Amounts are counted in units of each row's own norm (rate = norm * amount). Between two freezes an entity pours
 weight * (level - since) into its rows: fairly, so that they stand equally high in units of their own parts, or into

@@ -1,4 +1,4 @@
-"""What each row would do by itself at given prices: the cheapest way to reach a demanded rate.
+"""Response of each row by itself to given prices: the cheapest way to reach a demanded rate.
 
 A row's ways to run are points (rate, cost), one per column, and being idle is (0, 0). Mixing them in time reaches
 every point between, so the cheapest way to each rate is the lower frontier of the points, and a demand is met by the

@@ -1,4 +1,4 @@
-"""What the searches for prices share: the solution, its bounds, and which prices to try next."""
+"""Shared parts of the searches for prices: the solution, its bounds, and which prices to try next."""
 
 from __future__ import annotations
 

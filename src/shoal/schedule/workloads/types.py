@@ -1,4 +1,4 @@
-"""What a simulation is given: the jobs, and how fast each kind of job is on each type of accelerator."""
+"""Inputs of a simulation: the jobs, and how fast each kind of job is on each type of accelerator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a model is run, as `shoal deploy` and `shoal serve` are told on the command line."""
+"""Options of `shoal deploy` and `shoal serve` for how a model runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the protocol's fronts (REST, gRPC, in process) need from what stands behind them."""
+"""The backend that the protocol's fronts (REST, gRPC, in process) need."""
 
 from __future__ import annotations
 

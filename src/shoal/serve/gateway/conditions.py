@@ -1,4 +1,4 @@
-"""How a model is in all its replicas together, of what the runtime in each of them says."""
+"""Condition of a model over all its replicas, from what the runtime in each of them says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runtimes keep beyond the end of their process: small files in the gateway's folder.
+"""State that runtimes keep beyond the end of their process: small files in the gateway's folder.
 
 There is a file for each replica and model of a deployment, `kept/DEPLOYMENT/HASH`. It is replaced whole, so that it
 outlives a `kill -9` of the replica and of the gateway (not a power cut). A new generation of a service has another

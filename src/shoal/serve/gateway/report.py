@@ -1,4 +1,4 @@
-"""What the gateway says of itself: its status for the control plane, its metrics for Prometheus."""
+"""Reports of the gateway: its status for the control plane, its metrics for Prometheus."""
 
 from __future__ import annotations
 

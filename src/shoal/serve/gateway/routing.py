@@ -1,4 +1,4 @@
-"""Which version of a model serves a request: canary shares kept exactly, and which requests a shadow sees as well."""
+"""Routing of requests to versions of a model: canary shares kept exactly, and which requests a shadow sees as well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which sequences are open, where their state is, and how they end.
+"""Open sequences, where their state is, and how they end.
 
 A sequence belongs to one caller, model, version and replica. Its steps run one after the other, in the order in which
 they came. It ends by its last step, by idleness, or with its replica; what ended without its caller is remembered for a

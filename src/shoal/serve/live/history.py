@@ -1,4 +1,4 @@
-"""How services did over time, as their gateway measured it: bounded, in memory, since the server's start."""
+"""Performance of services over time, as their gateway measured it: bounded, in memory, since the server's start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to do for a service now: a pure function of its row, its replicas, and what the gateway says of them.
+"""Plan for a service: a pure function of its row, its replicas, and what the gateway says of them.
 
 Updates follow the rolling update of Kubernetes' deployment controller: at most one replica more than wanted (`surge`)
 or one fewer (`replace`), and older replicas leave only as far as ready ones stay enough. Those that are not ready go

@@ -1,4 +1,4 @@
-"""How services look from outside: plain values in the shape of `shoal.serve.models`."""
+"""Services as seen from outside: plain values in the shape of `shoal.serve.models`."""
 
 from __future__ import annotations
 

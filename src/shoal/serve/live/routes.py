@@ -1,4 +1,4 @@
-"""How an update's requests are shared among the versions of its generations: by how many replicas of each are ready.
+"""Shares of an update's requests among the versions of its generations: by how many replicas of each are ready.
 
 Without it, a version that only the new generation has would get every request as soon as, or even before, its first
 replica is ready, while the older ones that could answer are left idle.

@@ -1,4 +1,4 @@
-"""What a replica does for its runtimes beside executing: notices that a state has changed, and gives them idle time.
+"""Care of a replica for its runtimes beside executing: it notices that a state has changed, and gives them idle time.
 
 A model whose runtime offers nothing of the kind is not in here, and costs nothing.
 """

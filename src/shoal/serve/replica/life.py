@@ -1,4 +1,4 @@
-"""How long a replica waits for what, and how its process ends."""
+"""Life of a replica: how long it waits for what, and how its process ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replica does: join, load, execute, answer, in one thread, until it is told to stop."""
+"""Work of a replica: join, load, execute, answer, in one thread, until it is told to stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which other files an ONNX file wants opened, found without the `onnx` package and without building the model.
+"""Other files that an ONNX file wants opened, found without the `onnx` package and without building the model.
 
 A walk over the protocol buffer's wire format (https://protobuf.dev/programming-guides/encoding) that follows only the
 fields which can lead to a tensor with external data (field numbers of onnx.proto3).

@@ -1,4 +1,4 @@
-"""Which request is executed next: the schedulers between tenants, all behind one interface, and what they decide with.
+"""Scheduling of requests: the schedulers between tenants, all behind one interface, and what they decide with.
 
 Observes how long executions take and what waits; decides what to start, in which batch, and what to refuse. Its driver
 acts on that. It has no clock and no threads: the gateway drives it live, `simulate` with virtual time.

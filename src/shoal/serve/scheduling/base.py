@@ -1,4 +1,4 @@
-"""What all schedulers have in common: the slots, the queues, what runs and what is charged for it.
+"""The shared part of all schedulers: the slots, the queues, what runs and what is charged for it.
 
 A tenant has one account in each level (priority class). A decision asks the guaranteed level first and best-effort work
 after it; which account of a level has its turn, and what it may start, is what the kinds of schedulers differ in.

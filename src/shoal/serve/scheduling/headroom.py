@@ -1,4 +1,4 @@
-"""How long a best-effort execution may be when it starts in a gap that guaranteed work leaves.
+"""Headroom: how long a best-effort execution may be that starts in a gap of guaranteed work.
 
 Executions cannot be interrupted, so a slot that is lent is gone until the execution ends. Each guaranteed service with
 an objective tolerates that one of its requests waits for its *patience*: half of what its objective leaves beyond its

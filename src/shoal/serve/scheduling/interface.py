@@ -1,4 +1,4 @@
-"""What a scheduler between tenants is asked, and what it answers.
+"""The protocol of a scheduler between tenants.
 
 A scheduler is a state machine without a clock, files or threads: its driver tells it the time and does what
 it decides. The gateway drives it with the loop's clock, `simulate` with a virtual one; the code is the same.

@@ -1,5 +1,5 @@
-"""How long a batch takes, learned while serving: an affine fit over batch sizes, a power of the inputs' size where that
-explains the times, and a window of what deviated from both.
+"""Execution times of batches, learned while serving: an affine fit over batch sizes, a power of the inputs' size where
+that explains the times, and a window of what deviated from both.
 
 The time of a batch of n samples is close to a + b*n for nearly every network (Nexus, SOSP'19): `a` is what a start
 costs (launching kernels, reading weights), `b` what each sample adds. Where samples differ in size, as texts do, it is

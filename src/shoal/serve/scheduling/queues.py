@@ -1,4 +1,5 @@
-"""What waits: queues of requests, the accounts of the tenants they belong to, and the levels of accounts of one class.
+"""Waiting requests: queues of requests, the accounts of the tenants they belong to, and the levels of accounts of one
+class.
 
 Everything is kept in heaps whose entries may be out of date; one is checked, and mended or dropped, when it comes to
 the top. So each request costs a few heap operations, however many queues there are.

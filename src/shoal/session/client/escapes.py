@@ -1,4 +1,4 @@
-"""What a person types to the session itself, as in ssh: `~` at the beginning of a line. Pure."""
+"""Escapes that a person types to the session itself, as in ssh: `~` at the beginning of a line. Pure."""
 
 from __future__ import annotations
 

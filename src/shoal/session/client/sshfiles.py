@@ -1,4 +1,4 @@
-"""What the caller's OpenSSH needs: a key of its own, and an entry for the hosts whose names end with `.shoal`."""
+"""Files of the caller's OpenSSH: a key of its own, and an entry for the hosts whose names end with `.shoal`."""
 
 from __future__ import annotations
 

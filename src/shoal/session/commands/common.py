@@ -1,4 +1,4 @@
-"""What the commands of sessions share."""
+"""Shared parts of the commands of sessions."""
 
 from __future__ import annotations
 

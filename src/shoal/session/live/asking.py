@@ -1,4 +1,6 @@
-"""What the server asks the agents of sessions: how it is with each, and to end. A job may answer anything at all."""
+"""Questions of the server to the agents of sessions: how it is with each, and to end. A job may answer anything at
+all.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which sessions are open: what people started, by the events that say so, and how each was at the last look."""
+"""Open sessions: what people started, by the events that say so, and how each was at the last look."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the command line talks to the agent."""
+"""Client of the agent, for the command line."""
 
 from __future__ import annotations
 

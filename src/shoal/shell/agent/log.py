@@ -1,4 +1,4 @@
-"""What was decided and what became of it: one file of JSON lines for each run of a shell."""
+"""Log of decisions and their outcomes: one file of JSON lines for each run of a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the agent reaches a proxy: through `ssh`, which starts it, or at the TLS port of a permanent one."""
+"""Transports from the agent to a proxy: through `ssh`, which starts it, or at the TLS port of a permanent one."""
 
 from __future__ import annotations
 

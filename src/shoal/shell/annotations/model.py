@@ -1,4 +1,4 @@
-"""What an annotation says."""
+"""Model of an annotation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How POSH (USENIX ATC'20) places a pipeline: its published heuristic and its dynamic program, to be compared with."""
+"""Placement of a pipeline as in POSH (USENIX ATC'20): its published heuristic and its dynamic program, to be compared
+with.
+"""
 
 from shoal.shell.baselines.posh import dynamic_program, heuristic
 

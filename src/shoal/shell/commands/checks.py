@@ -1,4 +1,4 @@
-"""What `shoal shell site` looks at before it keeps a site."""
+"""Checks of `shoal shell site` before it keeps a site."""
 
 from __future__ import annotations
 

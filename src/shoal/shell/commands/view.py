@@ -1,4 +1,4 @@
-"""How `shoal shell` shows what it found."""
+"""Tables and texts of `shoal shell`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which trial has reached which rung, with what value, and whether it went on."""
+"""Table of rungs: each trial that reached one, with its value and whether it went on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plane has of its own beside an ordinary control plane: it knows what the shared pool says."""
+"""The part of a plane that an ordinary control plane has not: it knows what the shared pool says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the routes of this component need of its extension."""
+"""The extension as the routes of this component see it."""
 
 from __future__ import annotations
 

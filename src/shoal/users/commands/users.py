@@ -1,4 +1,4 @@
-"""Which users of the server's machine belong to which tenant, and who one is."""
+"""Commands for the users of the server's machine and their tenants, and for who one is."""
 
 from __future__ import annotations
 

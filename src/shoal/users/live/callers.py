@@ -1,4 +1,4 @@
-"""Who is at the other end of the local socket, and whose a token is."""
+"""Callers: who is at the other end of the local socket, and whose a token is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a group's time is divided among its members, who demand different rates and have one unit of time each, and who
+"""Division of a group's time among its members, who demand different rates and have one unit of time each, and who
 runs beside whom.
 
 A group's ways to run are a supply of time at different rates. Dividing each way in proportion to the demands is the
