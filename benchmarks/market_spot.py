@@ -28,7 +28,7 @@ from shoal.market.policy.beliefs import Rates
 from shoal.market.policy.markov import Markov, prior_of
 from shoal.market.policy.names import policy_named
 from shoal.market.simulate import view_at
-from shoal.market.ticks import Job, Market, cut
+from shoal.market.ticks import Job, Ticks, cut
 
 TUNED = ("us-east-1a", "us-east-1c", "us-west-2a")
 """Of February 2023."""
@@ -37,7 +37,7 @@ NAMES = ("markov", "uniform-progress", "greedy", "ucb", "ross", "failover", "che
 WORK_S, ON_DEMAND, SPOT = 24 * 3600.0, 3.0, 1.0
 
 
-def market_of(histories: Iterable[History], deadline: float, nodes: int = 1) -> Market:
+def market_of(histories: Iterable[History], deadline: float, nodes: int = 1) -> Ticks:
     job = Job(WORK_S, WORK_S * deadline, nodes=nodes)
     return cut(History({}).joined(histories), job, on_demand_usd=ON_DEMAND, spot_usd=SPOT)
 
@@ -115,7 +115,7 @@ def main() -> int:
     return report("A job with a deadline on spot traces (simulated)", rows, as_json=given.json)
 
 
-def speed(market: Market, prior: Rates) -> list[Row]:
+def speed(market: Ticks, prior: Rates) -> list[Row]:
     """A decision by a plan that is there, and a plan over 14 days of 30 offers."""
     policy = Markov(prior)
     policy.decide(view_at(market, 0, market.work, None, 0, 0))
@@ -124,7 +124,7 @@ def speed(market: Market, prior: Rates) -> list[Row]:
         policy.decide(view_at(market, tick, market.work, None, 0, 0))
     each = (time.perf_counter() - began) / 20
     offers = [market.offers[0]] * 30
-    wide = Market(
+    wide = Ticks(
         (*offers, market.offers[-1]), market.usd[:1].repeat(2016, 0)[:, [0] * 30 + [-1]],
         market.up[:1].repeat(2016, 0)[:, [0] * 30 + [-1]], market.speed[[0] * 30 + [-1]],
         market.launch_usd[[0] * 30 + [-1]], market.tick_s, 144.0, 2016, 1, 0.0,
@@ -139,7 +139,7 @@ def speed(market: Market, prior: Rates) -> list[Row]:
     ]
 
 
-def shared(markets: list[Market], past: list[Market], starts: int) -> list[Row]:
+def shared(markets: list[Ticks], past: list[Ticks], starts: int) -> list[Row]:
     """Six jobs, two in each zone, with one and a half times the money that one of them costs on demand."""
     rows, ends = [], min(len(market.up) for market in markets)
     for name in ("markov", "greedy"):

@@ -15,7 +15,7 @@ import numpy as np
 from shoal.core import Invalid, Reason
 from shoal.market.policy.view import Decision, Policy, View, certain, safe, worst_after
 from shoal.market.simulate import Outcome, Run
-from shoal.market.ticks import Market
+from shoal.market.ticks import Ticks
 
 State = Literal["waits", "runs", "done", "dropped", "missed"]
 
@@ -25,7 +25,7 @@ class Task:
     """A job with its own market window and policy; tasks are begun in the order in which they are given."""
 
     name: str
-    market: Market
+    market: Ticks
     policy: Policy
 
 
@@ -42,7 +42,7 @@ class Shared:
         return sum(state == "done" for state in self.states.values())
 
 
-def reserve(market: Market, work: float, running: int | None, launching: int) -> float:
+def reserve(market: Ticks, work: float, running: int | None, launching: int) -> float:
     """Dollars with which the fallback surely ends this work, at its price of now and ever."""
     begin = 0.0 if running == market.fallback else float(market.launch_usd[market.fallback])
     ticks = market.needed(work, running, launching) - (market.retries if running != market.fallback else 0)

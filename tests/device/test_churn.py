@@ -128,7 +128,7 @@ class Program:
             self.slot.outstanding_ns = 0
         self.slot.last_active_ns = now
         epoch = world.page.struct.header.turn
-        tenants = (native.Tenant * native.SLOTS)()
+        tenants = (native.NativeTenant * native.SLOTS)()
         count = world.library.shoal_page_snapshot(world.page._address, now, self.seen, tenants)
         cost = self.rng.choice((20_000, 300_000, 5 * MS))
         found = world.library.shoal_decide(world.rules, tenants, count, self.index, cost, self.since, now)

@@ -14,20 +14,20 @@ from shoal.device.commands.device import device_app
 from shoal.device.policy import Rules
 from shoal.device.simulate import SERVICES, SIMULATED, SYSTEMS, TRAININGS, System, compare, simulate
 from shoal.device.simulate.device import Loop, Piece, Shared, TimeSliced
-from shoal.device.simulate.workloads import US, DeviceSpec, Kernel
+from shoal.device.simulate.workloads import US, DeviceSpec, SimulatedKernel
 
 pytestmark = pytest.mark.skipif(not native.capability().available, reason=native.capability().detail)
 
 SPEC = DeviceSpec(start_ns=0, interference=0.5)
-LONG = Kernel(0, blocks=40, block_ns=100 * US, wave=4)
-SHORT = Kernel(1, blocks=2, block_ns=10 * US, wave=4)
+LONG = SimulatedKernel(0, blocks=40, block_ns=100 * US, wave=4)
+SHORT = SimulatedKernel(1, blocks=2, block_ns=10 * US, wave=4)
 
 
 class Ends:
     def __init__(self) -> None:
         self.at: list[tuple[int, int, int]] = []
 
-    def piece(self, loop: Loop, owner: int, kernel: Kernel, **more: bool) -> Piece:
+    def piece(self, loop: Loop, owner: int, kernel: SimulatedKernel, **more: bool) -> Piece:
         return Piece(owner, kernel, kernel.blocks, lambda one, ran: self.at.append((one.owner, ran, loop.now)), **more)
 
 

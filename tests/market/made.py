@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from shoal.core import Reason
 from shoal.market.history import Offer
 from shoal.market.policy.view import Decision, View
-from shoal.market.ticks import Market
+from shoal.market.ticks import Ticks
 
 
 def market_of(
     up: list[list[bool]], *, work: float, launch: int = 1, lost: float = 0.0, speeds: list[float] | None = None,
     spot_usd: float = 1.0, launch_usd: float = 0.0, deadline: int | None = None,
-) -> Market:  # fmt: skip
+) -> Ticks:  # fmt: skip
     """Zones by tick, and one offer on demand at three times the price."""
     rows = np.array(up, dtype=bool)
     zones = rows.shape[1]
     offers = [Offer("aws", "us-east-1", f"us-east-1{'abcdef'[j]}", "v100-x1", "v100") for j in range(zones)]
-    return Market(
+    return Ticks(
         (*offers, Offer("aws", "us-east-1", "", "v100-x1", "v100", spot=False)),
         usd=np.concatenate([np.full(rows.shape, spot_usd), np.full((len(rows), 1), 3.0)], axis=1),
         up=np.concatenate([rows, np.ones((len(rows), 1), bool)], axis=1),
@@ -31,7 +31,7 @@ def market_of(
 
 
 @st.composite
-def markets(draw: st.DrawFn, ticks: int = 14, zones: int = 2, launches: int = 3) -> Market:
+def markets(draw: st.DrawFn, ticks: int = 14, zones: int = 2, launches: int = 3) -> Ticks:
     count = draw(st.integers(1, zones))
     length = draw(st.integers(3, ticks))
     up = draw(st.lists(st.lists(st.booleans(), min_size=count, max_size=count), min_size=length, max_size=length))
@@ -44,7 +44,7 @@ def markets(draw: st.DrawFn, ticks: int = 14, zones: int = 2, launches: int = 3)
 
 
 @st.composite
-def refusing(draw: st.DrawFn, ticks: int = 14, zones: int = 2) -> Market:
+def refusing(draw: st.DrawFn, ticks: int = 14, zones: int = 2) -> Ticks:
     """Markets in which launches fail, on demand too."""
     market = draw(markets(ticks, zones))
     retries = draw(st.integers(0, 3))

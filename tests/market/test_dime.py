@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal.core import Invalid
-from shoal.market.baselines.dime import STRATEGIES, Defects, Prices, table
+from shoal.market.baselines.dime import STRATEGIES, DailyPrices, Defects, table
 from shoal.market.feeds import read_all
 from shoal.market.history import History
 
@@ -56,4 +56,4 @@ def test_each_defect_can_be_mended_and_changes_the_result(history: History) -> N
 
 def test_too_short_a_history_is_refused(history: History) -> None:
     with pytest.raises(Invalid, match="36 days"):
-        Prices(history.only(accelerator="k80"))
+        DailyPrices(history.only(accelerator="k80"))

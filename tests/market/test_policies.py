@@ -24,20 +24,20 @@ from shoal.market.policy.names import NAMES, policy_named
 from shoal.market.policy.plan import Plan, Terms, transitions
 from shoal.market.policy.view import Decision, View, dearer, safe
 from shoal.market.simulate import simulate, view_at
-from shoal.market.ticks import Job, Market, cut
+from shoal.market.ticks import Job, Ticks, cut
 from tests.market.made import CHOICES, Anything, market_of, markets, refusing
 
 
 @settings(max_examples=400, deadline=None)
 @given(refusing(), CHOICES)
-def test_no_policy_misses_a_deadline_that_on_demand_could_meet(market: Market, choices: list[int | None]) -> None:
+def test_no_policy_misses_a_deadline_that_on_demand_could_meet(market: Ticks, choices: list[int | None]) -> None:
     if market.needed(market.work, None, 0) <= market.deadline:
         assert simulate(market, Anything(choices)).met
 
 
 @settings(max_examples=60, deadline=None)
 @given(markets() | refusing(), st.sampled_from(NAMES))
-def test_every_policy_keeps_deadlines_and_none_beats_the_optimum(market: Market, name: str) -> None:
+def test_every_policy_keeps_deadlines_and_none_beats_the_optimum(market: Ticks, name: str) -> None:
     outcome, best = simulate(market, policy_named(name)), optimum(market)
     assert best.lower <= best.upper
     assert outcome.usd == pytest.approx(sum(step.usd for step in outcome.steps))
@@ -49,7 +49,7 @@ def test_every_policy_keeps_deadlines_and_none_beats_the_optimum(market: Market,
 
 @settings(max_examples=40, deadline=None)
 @given(markets(ticks=6) | refusing(ticks=6))
-def test_the_optimum_is_that_of_trying_every_schedule(market: Market) -> None:
+def test_the_optimum_is_that_of_trying_every_schedule(market: Ticks) -> None:
     choices = [None, *range(len(market.offers))]
     least = math.inf
     for schedule in itertools.product(choices, repeat=market.deadline):
@@ -62,7 +62,7 @@ def test_the_optimum_is_that_of_trying_every_schedule(market: Market) -> None:
         assert best.upper == pytest.approx(best.lower)  # halves lie on the second grid
 
 
-def _cost(market: Market, schedule: tuple[int | None, ...]) -> float:
+def _cost(market: Ticks, schedule: tuple[int | None, ...]) -> float:
     """A schedule without a policy or a net; infinite where it does not end in time or asks for what is not there."""
     work, running, launching, spent = market.work, None, 0, 0.0
     for tick, chosen in enumerate(schedule):

@@ -14,14 +14,14 @@ from shoal.core import Invalid
 from shoal.market.policy.names import policy_named
 from shoal.market.policy.view import Policy
 from shoal.market.simulate import simulate
-from shoal.market.ticks import Market
+from shoal.market.ticks import Ticks
 from tests.market.made import CHOICES, Anything, market_of, refusing
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(refusing(), CHOICES), min_size=1, max_size=4), st.floats(0, 150))
 def test_the_budget_is_never_passed_and_no_job_that_began_misses_its_deadline(
-    jobs: list[tuple[Market, list[int | None]]], budget: float
+    jobs: list[tuple[Ticks, list[int | None]]], budget: float
 ) -> None:
     tasks = [Task(str(n), market, Anything(choices)) for n, (market, choices) in enumerate(jobs)]
     shared = simulate_shared(tasks, budget)
@@ -35,7 +35,7 @@ def test_the_budget_is_never_passed_and_no_job_that_began_misses_its_deadline(
 
 @settings(max_examples=40, deadline=None)
 @given(refusing(), st.sampled_from(["greedy", "uniform-progress", "markov"]))
-def test_with_much_money_a_job_runs_as_if_alone(market: Market, name: str) -> None:
+def test_with_much_money_a_job_runs_as_if_alone(market: Ticks, name: str) -> None:
     if market.needed(market.work, None, 0) <= market.deadline:
         shared = simulate_shared([Task("a", market, policy_named(name))], 1e6)
         assert shared.outcomes["a"].steps == simulate(market, policy_named(name)).steps

@@ -18,7 +18,7 @@ from shoal.schedule.metrics import metrics_of
 from shoal.schedule.presets import ScheduleSettings, ask, resize_s
 from shoal.schedule.rounds import State
 from shoal.schedule.simulate import Faults, Lengths, Run, Simulated, cluster_of, run_of, simulate
-from shoal.schedule.simulate.lengths import Oracle
+from shoal.schedule.simulate.lengths import LengthOracle
 from shoal.schedule.workloads import PriceChange, Snapshot, gavel_jobs, philly_jobs
 from tests.schedule.kit import cluster, gavel_table, overloaded, throughputs, workload
 
@@ -271,17 +271,21 @@ class TestLengths:
     def test_predictions_are_within_their_factor_and_never_below_what_is_done(self) -> None:
         steps = np.full(500, 1000.0)
         jobs = np.arange(500)
-        oracle = Oracle(Lengths.parse("predicted:2"), steps, seed=1)
+        oracle = LengthOracle(Lengths.parse("predicted:2"), steps, seed=1)
         left = oracle.work_left(jobs, steps, np.zeros(500))
         assert 0.3 * 1000 < left.min() < 800 < 1300 < left.max() < 2.2 * 1000
         later = oracle.work_left(jobs, steps * 0.01, np.full(500, 990.0))
         assert (later > 0).all()
         assert (later < left + 1e-9).all()
-        assert Oracle(Lengths.parse("predicted:1"), steps, 1).work_left(jobs, steps, steps * 0) == pytest.approx(steps)
+        assert LengthOracle(Lengths.parse("predicted:1"), steps, 1).work_left(jobs, steps, steps * 0) == pytest.approx(
+            steps
+        )
 
     def test_unknown_lengths_are_not_told(self) -> None:
         steps = np.full(3, 1000.0)
-        assert np.isnan(Oracle(Lengths.parse("unknown"), steps, 0).work_left(np.arange(3), steps, steps * 0)).all()
+        assert np.isnan(
+            LengthOracle(Lengths.parse("unknown"), steps, 0).work_left(np.arange(3), steps, steps * 0)
+        ).all()
         found = simulate(cluster([3600.0] * 3), run_of("max-min", mechanism="shoal", lengths=Lengths.parse("unknown")))
         assert_sound(found)
         with pytest.raises(Invalid, match="needs to know the work that is left"):

@@ -21,7 +21,8 @@ from shoal.serve.protocol.errors import NoSuchCall, Unauthorized
 
 _KINDS: tuple[type[ShoalError], ...] = (
     inference.BadRequest, inference.BadModel, inference.ModelFailed, errors.DeadlineMissed, errors.NotReady,
-    errors.RateLimited, errors.ReplicaLost, errors.TooLarge, errors.UnknownModel, NoSuchCall, Unauthorized, Unavailable,
+    errors.RateLimited, errors.ReplicaLost, errors.BodyTooLarge, errors.UnknownModel,
+    NoSuchCall, Unauthorized, Unavailable,
 )  # fmt: skip
 _BY_CODE = {kind.code: kind for kind in _KINDS}
 

@@ -36,7 +36,7 @@ from shoal.serve.contract import (
 from shoal.serve.errors import ReplicaLost
 from shoal.serve.gateway.core import Gateway
 from shoal.serve.gateway.meter import Meter
-from shoal.serve.gateway.replicas.execution import Execution
+from shoal.serve.gateway.replicas.execution import ExecutionResult
 from shoal.serve.gateway.replicas.spawner import ReplicaProcess, SpawnedReplica
 from shoal.serve.gateway.standalone import Standalone
 from shoal.serve.replica.messages import Times
@@ -116,7 +116,7 @@ class Played:
         self.sizes: Mapping[str, int] = {}
         self.device_s = 0.001
         self.log: list[tuple[str, str]] = []
-        self.asked: list[tuple[Sequence[InferRequest], str, asyncio.Future[Execution]]] = []
+        self.asked: list[tuple[Sequence[InferRequest], str, asyncio.Future[ExecutionResult]]] = []
         self.held_sequences = 0
         self.steps: list[list[tuple[int, int]]] = []
         self.ended: list[int] = []
@@ -169,11 +169,11 @@ class Played:
 
     def execute(
         self, model: str, version: str, requests: Sequence[InferRequest], steps: Sequence[tuple[int, int]] = ()
-    ) -> asyncio.Future[Execution]:
+    ) -> asyncio.Future[ExecutionResult]:
         self.log.append(("execute", model))
         if steps:
             self.steps.append(list(steps))
-        done: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[ExecutionResult] = asyncio.get_running_loop().create_future()
         assert self.lost is None
         assert (model, version) in self.models
         self.asked.append((requests, version, done))
@@ -187,7 +187,7 @@ class Played:
         answers = [InferResponse(request.model, version, [], request.id) for request in requests]
         responses = (*outcomes, *answers[len(outcomes) :])
         if not done.done():
-            done.set_result(Execution(responses, Times(0.0, self.device_s, 0.0, self.device_s)))
+            done.set_result(ExecutionResult(responses, Times(0.0, self.device_s, 0.0, self.device_s)))
 
     def die(self) -> None:
         """As a killed process, seen by the registry."""

@@ -13,7 +13,7 @@ from typing import Any
 from shoal.core import Reason, token_digest
 from shoal.inference.tensors import to_array
 from shoal.inference.types import InferResponse
-from shoal.serve.gateway.replicas.execution import Execution
+from shoal.serve.gateway.replicas.execution import ExecutionResult
 from shoal.serve.gateway.replicas.registry import ReplicaRegistry
 from shoal.serve.gateway.replicas.replica_handle import Replica, ReplicaEvents, ReplicaLimits
 from shoal.serve.gateway.replicas.spawner import ReplicaProcess, SpawnedReplica
@@ -174,7 +174,7 @@ class Fake:
         self.socket.close()
 
 
-def answer(execution: Execution, at: int = 0) -> Any:
+def answer(execution: ExecutionResult, at: int = 0) -> Any:
     """The first output of a request that was answered, as an array."""
     response = execution.responses[at]
     assert isinstance(response, InferResponse), response

@@ -27,7 +27,7 @@ from shoal.core import Conflict, Forbidden, Invalid, Money
 from shoal.inference.errors import BadModel, BadRequest, ModelFailed
 from shoal.inference.types import ModelSpec
 from shoal.serve.contract import Address, held
-from shoal.serve.errors import DeadlineMissed, NotReady, RateLimited, TooLarge, UnknownModel
+from shoal.serve.errors import BodyTooLarge, DeadlineMissed, NotReady, RateLimited, UnknownModel
 from shoal.serve.gateway.process import GatewayProcess
 from shoal.serve.gateway.standalone import Standalone
 from shoal.serve.types import PriorityClass, Route
@@ -542,7 +542,7 @@ def test_the_largest_request_is_a_setting_of_both_doors(tmp_path: Path) -> None:
     with standalone(tmp_path, [spec], limits=Limits(body=100_000)) as live:
         big = {"x": np.zeros((10_000, 8), np.float32)}
         with live.client() as client:
-            with pytest.raises(TooLarge, match="100000 are the most"):
+            with pytest.raises(BodyTooLarge, match="100000 are the most"):
                 client.infer("linear", big)
             client.infer("linear", {"x": np.zeros((1, 4), np.float32)})
         with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{live.process.grpc.port}") as client:

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from shoal.inference.errors import BadModel, ModelFailed
 from shoal.inference.types import DataType, InferResponse, ModelSpec, RequestedOutput, TensorSpec
-from shoal.serve.errors import NotReady, TooLarge
+from shoal.serve.errors import BodyTooLarge, NotReady
 from shoal.serve.gateway.replicas.replica_handle import Replica, ReplicaLimits
 from tests.serve.models import callable_spec, floats, linear, linear_weights
 from tests.serve.registry_kit import Kit, answer, registry_kit
@@ -146,7 +146,7 @@ async def test_batches_larger_than_the_arena_go_over_the_socket(replica: Replica
     small, large = (replica.execute("echo", "1", [floats("x", x[:1, :n], "echo")]) for n in (10, 200_000))
     assert answer(await small).shape == (1, 10)
     assert answer(await large).shape == (1, 200_000)
-    with pytest.raises(TooLarge, match="more than can be sent"):
+    with pytest.raises(BodyTooLarge, match="more than can be sent"):
         await replica.execute("echo", "1", [floats("x", np.zeros((1, 3_000_000)), "echo")])
     await replica.load(callable_spec("swell"))
     done = await replica.execute("swell", "1", [floats("x", [[3_000_000]], "swell")])

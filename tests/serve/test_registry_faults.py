@@ -21,7 +21,7 @@ from shoal.inference.errors import BadModel
 from shoal.inference.opening import LoadReport
 from shoal.inference.types import DataType, InferResponse, ModelMetadata, TensorSpec
 from shoal.serve.errors import ReplicaLost
-from shoal.serve.gateway.replicas.execution import Execution
+from shoal.serve.gateway.replicas.execution import ExecutionResult
 from shoal.serve.gateway.replicas.replica_handle import ReplicaLimits
 from shoal.serve.replica.messages import PROTOCOL
 from shoal.serve.replica.wire import Frame, Kind, encode
@@ -52,11 +52,13 @@ async def test_a_killed_replica_fails_what_it_was_asked_at_once_and_its_successo
                 futures.append((replica if turn % 4 else neighbour).execute("echo", "1", requests))
             os.kill(replica.pid, signal.SIGKILL)
             done = await asyncio.gather(*futures, return_exceptions=True)
-            assert [type(each) for each in done[1:]] == [ReplicaLost if turn % 4 else Execution for turn in range(300)]
+            assert [type(each) for each in done[1:]] == [
+                ReplicaLost if turn % 4 else ExecutionResult for turn in range(300)
+            ]
             assert (await kit.told.wait("lost", "a", times=life)).code == "closed"
             replica = await kit.told.wait("joined", "a", times=life + 1)
         await replica.load(callable_spec("echo", max_batch=4))
-        assert isinstance(await replica.execute("echo", "1", [floats("x", [[1]], "echo")]), Execution)
+        assert isinstance(await replica.execute("echo", "1", [floats("x", [[1]], "echo")]), ExecutionResult)
         assert (kit.spawned["a"].starts, kit.spawned["b"].starts) == (3, 1)
 
 
@@ -256,7 +258,7 @@ class Scene:
         self.fake = fake
         self.replica = kit.registry.replicas["fake"]
 
-    async def ask(self, requests: Sequence[Any] = REQUESTS) -> tuple[asyncio.Future[Execution], Frame]:
+    async def ask(self, requests: Sequence[Any] = REQUESTS) -> tuple[asyncio.Future[ExecutionResult], Frame]:
         future = self.replica.execute("m", "1", requests)
         frame = await self.fake.receive()
         assert frame is not None
@@ -422,7 +424,7 @@ async def test_random_frames_never_bring_the_hub_down(tmp_path: Path) -> None:
             await fake.raw(bytes(good) + rng.randbytes(rng.randrange(60)))
             fake.close()
             done = (await asyncio.gather(future, return_exceptions=True))[0]
-            assert isinstance(done, Execution | ReplicaLost)
+            assert isinstance(done, ExecutionResult | ReplicaLost)
             await kit.told.wait("lost", f"fake-{seed}")
             fake.arena = None
         assert open_files() <= before + 1

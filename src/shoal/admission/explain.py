@@ -15,7 +15,7 @@ from shoal.admission.amounts import held_by_all
 from shoal.admission.capacity import Capacity
 from shoal.admission.decide import decide
 from shoal.admission.index import ClusterIndex
-from shoal.admission.outlook import EndBy, Outlook, Start
+from shoal.admission.outlook import EndBy, ExpectedStart, Outlook
 from shoal.admission.quota import Account, Limit
 from shoal.admission.reservation import reserve
 from shoal.admission.snapshot import Layout, Need, Snapshot, resolve
@@ -331,7 +331,7 @@ def _estimate(
     return None, "nothing is known of when the jobs in its way end: declare expected_runtime, or report progress"
 
 
-def _rests_on(snapshot: Snapshot, job: Pending, start: Start) -> str:
+def _rests_on(snapshot: Snapshot, job: Pending, start: ExpectedStart) -> str:
     parts = [f"{count} by {by}" for by, count in start.ends if by is not EndBy.STOPPING]
     if not parts:
         return "it needs nothing to end" if not start.ends else "once what is being stopped has ended"

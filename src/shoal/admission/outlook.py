@@ -49,7 +49,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class ExpectedStart:
     """When a waiting job is expected to start, and what ends that rests on."""
 
     at: float
@@ -85,7 +85,7 @@ class Outlook:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self._lock = RLock()
-        self._starts: dict[str, Start] = {}
+        self._starts: dict[str, ExpectedStart] = {}
         self._by_tenant: Counter[str] = Counter()
         self._until = snapshot.now
         self._steps = self._forecast()
@@ -95,7 +95,7 @@ class Outlook:
         with self._lock:
             return self._decision
 
-    def start_of(self, job_id: str) -> Start | None:
+    def start_of(self, job_id: str) -> ExpectedStart | None:
         """When a waiting job starts, as far as the forecast goes."""
         with self._lock:
             while job_id not in self._starts and next(self._steps, False):
@@ -143,7 +143,7 @@ class Outlook:
         overdue = 0
         current, decision = snapshot, self._decision
         for _ in range(max(1, min(_STEPS, _STEP_COST // (1 + len(snapshot.running) + len(snapshot.pending))))):
-            start = Start(now, tuple(sorted(used.items())), overdue)
+            start = ExpectedStart(now, tuple(sorted(used.items())), overdue)
             for each in decision.starts:
                 self._starts.setdefault(each.job_id, start)
                 self._by_tenant[current.pending.by_id[each.job_id].tenant] += 1

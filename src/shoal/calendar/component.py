@@ -9,6 +9,6 @@ CALENDAR = Component(
         "reserve": "shoal.calendar.commands.reserve",
         "calendar": "shoal.calendar.commands.plans",
     },
-    client={"crons": "shoal.calendar.methods:Crons", "calendar": "shoal.calendar.methods:Calendar"},
+    client={"crons": "shoal.calendar.methods:CronMethods", "calendar": "shoal.calendar.methods:CalendarMethods"},
 )
 """Cron jobs, reservations and maintenance windows."""

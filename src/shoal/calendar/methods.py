@@ -118,7 +118,7 @@ def unreserve(name: str) -> Call[None]:
     return Call("DELETE", f"/v1/plans/{path_piece('plan', name)}", reads_nothing, {}, repeatable=False)
 
 
-class Calendar(Namespace):
+class CalendarMethods(Namespace):
     """The methods of `client.calendar`."""
 
     reserve = single(reserve)
@@ -126,7 +126,7 @@ class Calendar(Namespace):
     remove = single(unreserve)
 
 
-class Crons(Namespace):
+class CronMethods(Namespace):
     """The methods of `client.crons`."""
 
     add = Operation(add)

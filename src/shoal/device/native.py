@@ -31,7 +31,7 @@ class Struct(ctypes.Structure):
         return f"{type(self).__name__}({values})"
 
 
-class Rules(Struct):
+class NativeRules(Struct):
     _fields_ = [
         *((name, u64) for name in (
             "bound_ns", "grace_ns", "grace_most_ns", "idle_ns", "idle_bound_ns", "stuck_ns", "quantum_ns",
@@ -41,7 +41,7 @@ class Rules(Struct):
     ]  # fmt: skip
 
 
-class Tenant(Struct):
+class NativeTenant(Struct):
     _fields_ = [
         *((name, u32) for name in ("cls", "weight", "pending", "waiting")),
         *(
@@ -59,11 +59,11 @@ class Tenant(Struct):
     ]
 
 
-class Decision(Struct):
+class NativeDecision(Struct):
     _fields_ = [("verdict", u32), ("cause", u32), ("look_at_ns", u64)]
 
 
-class Profile(Struct):
+class NativeProfile(Struct):
     _fields_ = [
         *((name, u64) for name in (
             "whole_ns", "whole_dev_ns", "slice_ns", "slice_dev_ns", "ticket_ns", "ticket_whole_ns",
@@ -72,7 +72,7 @@ class Profile(Struct):
     ]  # fmt: skip
 
 
-class Plan(Struct):
+class NativePlan(Struct):
     _fields_ = [("way", u32), ("blocks", u32), ("cost_ns", u64), ("violates", u32), ("reserved", u32)]
 
 
@@ -104,7 +104,7 @@ class Slot(Struct):
 class Header(Struct):
     _fields_ = [
         *((name, u32) for name in ("magic", "version", "slots", "lanes")),
-        ("size", u64), ("memory_total", u64), ("device", ctypes.c_char * 64), ("rules", Rules),
+        ("size", u64), ("memory_total", u64), ("device", ctypes.c_char * 64), ("rules", NativeRules),
         *((name, u64) for name in ("rules_epoch", "turn", "fair_ns", "best_effort")),
         ("top", u32), ("padding", ctypes.c_char * 52),
     ]  # fmt: skip
@@ -156,16 +156,16 @@ def _load(directory: Path) -> ctypes.CDLL | str:
 
 def _declare(found: ctypes.CDLL) -> None:
     text, size, flag = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int
-    rules, tenants = ctypes.POINTER(Rules), ctypes.POINTER(Tenant)
+    rules, tenants = ctypes.POINTER(NativeRules), ctypes.POINTER(NativeTenant)
     signatures: dict[str, tuple[object, tuple[object, ...]]] = {
         "shoal_device_now": (u64, ()),
-        "shoal_default_rules": (Rules, ()),
-        "shoal_decide": (Decision, (rules, tenants, size, size, u64, u64, u64)),
+        "shoal_default_rules": (NativeRules, ()),
+        "shoal_decide": (NativeDecision, (rules, tenants, size, size, u64, u64, u64)),
         "shoal_bound": (u64, (rules, tenants, size, u64)),
         "shoal_next_gap": (u64, (rules, u64, u64)),
         "shoal_start": (u64, (rules, u64, u32, u64)),
-        "shoal_learn": (None, (ctypes.POINTER(Profile), u32, u32, u64)),
-        "shoal_choose": (Plan, (ctypes.POINTER(Profile), u32, u64, u64)),
+        "shoal_learn": (None, (ctypes.POINTER(NativeProfile), u32, u32, u64)),
+        "shoal_choose": (NativePlan, (ctypes.POINTER(NativeProfile), u32, u64, u64)),
         "shoal_page_create": (pointer, (text, text, u64, rules)),
         "shoal_page_open": (pointer, (text,)),
         "shoal_page_close": (None, (pointer,)),
@@ -200,7 +200,7 @@ def _declare(found: ctypes.CDLL) -> None:
         "shoal_gate_memory": (flag, (pointer, ctypes.POINTER(u64), ctypes.POINTER(u64))),
         "shoal_gate_cost": (ctypes.c_double, (pointer, u32, u32)),
         "shoal_profiles_open": (pointer, (text,)),
-        "shoal_profiles_look": (None, (pointer, ctypes.POINTER(Key), ctypes.POINTER(Profile))),
+        "shoal_profiles_look": (None, (pointer, ctypes.POINTER(Key), ctypes.POINTER(NativeProfile))),
         "shoal_profiles_note": (None, (pointer, ctypes.POINTER(Key), u32, u32, u64)),
         "shoal_hash": (u64, (text, u64, u64)),
     }

@@ -99,7 +99,7 @@ class Page:
         return int(self.struct.header.memory_total)
 
     def rules(self) -> Rules:
-        found = native.Rules()
+        found = native.NativeRules()
         self._library.shoal_page_rules(self._address, found)
         return Rules.of_native(found)
 
@@ -162,8 +162,8 @@ class Page:
             for index, one in enumerate(tenants)
         ]
 
-    def snapshot_native(self, now_ns: int) -> list[native.Tenant]:
-        found = (native.Tenant * native.SLOTS)()
+    def snapshot_native(self, now_ns: int) -> list[native.NativeTenant]:
+        found = (native.NativeTenant * native.SLOTS)()
         return found[: self._library.shoal_page_snapshot(self._address, now_ns, self._seen, found)]
 
     def reap(self) -> int:

@@ -61,11 +61,11 @@ class Rules:
     max_wait_ns: int = 0
     min_share_pm: int = 0
 
-    def to_native(self) -> native.Rules:
-        return native.Rules(**asdict(self))
+    def to_native(self) -> native.NativeRules:
+        return native.NativeRules(**asdict(self))
 
     @classmethod
-    def of_native(cls, rules: native.Rules) -> Self:
+    def of_native(cls, rules: native.NativeRules) -> Self:
         return cls(**{field.name: getattr(rules, field.name) for field in fields(cls)})
 
 
@@ -127,14 +127,14 @@ class Plan:
     violates: bool
 
 
-def array(tenants: Sequence[Tenant]) -> ctypes.Array[native.Tenant]:
+def array(tenants: Sequence[Tenant]) -> ctypes.Array[native.NativeTenant]:
     """As the compiled policy takes them."""
-    return (native.Tenant * len(tenants))(
-        *(native.Tenant(**{name: int(getattr(one, name)) for name in _TENANT}) for one in tenants)
+    return (native.NativeTenant * len(tenants))(
+        *(native.NativeTenant(**{name: int(getattr(one, name)) for name in _TENANT}) for one in tenants)
     )
 
 
-_TENANT = [field[0] for field in native.Tenant._fields_]
+_TENANT = [field[0] for field in native.NativeTenant._fields_]
 
 
 def decide(rules: Rules, tenants: Sequence[Tenant], own: int, *, cost_ns: int, since_ns: int, now_ns: int) -> Decision:
@@ -163,13 +163,13 @@ def start_ns(rules: Rules, used_ns: int, weight: int, fair_ns: int) -> int:
 
 def choose(profile: Profile, ways: Ways, *, blocks: int, bound_ns: int) -> Plan:
     """How to launch a best-effort kernel of `blocks` thread blocks so that its pieces stay under the bound."""
-    found = native.library().shoal_choose(native.Profile(**asdict(profile)), int(ways), blocks, bound_ns)
+    found = native.library().shoal_choose(native.NativeProfile(**asdict(profile)), int(ways), blocks, bound_ns)
     return Plan(Way(found.way), found.blocks, found.cost_ns, bool(found.violates))
 
 
 def learn(profile: Profile, way: Way, *, blocks: int, took_ns: int) -> Profile:
     """What is known after one more piece has run. By ticket, `blocks` 0 is the time from stop to end."""
-    known = native.Profile(**asdict(profile))
+    known = native.NativeProfile(**asdict(profile))
     native.library().shoal_learn(known, int(way), blocks, took_ns)
     return Profile(**{field.name: getattr(known, field.name) for field in fields(Profile)})
 

@@ -34,7 +34,7 @@ class Profiles:
             raise Unavailable(f"the profiles cannot be used: {text}", where=str(path))
 
     def look(self, kernel: Kernel) -> Profile:
-        found = native.Profile()
+        found = native.NativeProfile()
         self._library.shoal_profiles_look(self._address, kernel.to_native(), found)
         return Profile(**{field.name: getattr(found, field.name) for field in fields(Profile)})
 

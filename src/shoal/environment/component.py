@@ -5,5 +5,5 @@ from shoal.extension import Component
 ENVIRONMENT = Component(
     extension="shoal.environment.live.extension:Environments",
     commands={"environments": "shoal.environment.commands.environments"},
-    client={"environments": "shoal.environment.methods:Environments"},
+    client={"environments": "shoal.environment.methods:EnvironmentMethods"},
 )

@@ -18,7 +18,7 @@ def remove(key: str, *, tenant: str | None = None) -> Call[EnvironmentList]:
     return Call("DELETE", path, reads(EnvironmentList), {"tenant": tenant})
 
 
-class Environments(Namespace):
+class EnvironmentMethods(Namespace):
     """The methods of `client.environments`."""
 
     list = single(listing)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Protocol, TypeVar, cast
 import orjson
 from fastapi import Depends, Header, Query, Request, Response
 
-from shoal.base.http import TooLarge
+from shoal.base.http import BodyTooLarge
 from shoal.contract.manifest import MAX_BYTES
 from shoal.contract.manifest.values import NO_NUL as NO_NUL
 from shoal.contract.models import EventList
@@ -106,7 +106,7 @@ async def parse_body(body: bytes, parse: Parse[T]) -> T:
 
 
 async def read_body(request: Request, limit: int = MAX_BYTES) -> bytes:
-    """The whole body. Raises TooLarge as soon as it is known to be."""
+    """The whole body. Raises BodyTooLarge as soon as it is known to be."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise _too_large(limit)
@@ -118,8 +118,9 @@ async def read_body(request: Request, limit: int = MAX_BYTES) -> bytes:
     return bytes(chunks)
 
 
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body is over {limit} bytes", hint="upload files as a bundle, keep data outside the manifest")
+def _too_large(limit: int) -> BodyTooLarge:
+    hint = "upload files as a bundle, keep data outside the manifest"
+    return BodyTooLarge(f"the body is over {limit} bytes", hint=hint)
 
 
 def queried(request: Request, name: str) -> str | None:

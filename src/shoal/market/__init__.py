@@ -11,11 +11,27 @@ if TYPE_CHECKING:
     from shoal.market.policy.beliefs import Rates
     from shoal.market.policy.names import NAMES, policy_named
     from shoal.market.policy.view import Decision, Policy, View, safe
-    from shoal.market.ticks import Job, Market, cut
+    from shoal.market.ticks import Job, Ticks, cut
 
 __all__ = [
-    "NAMES", "Availability", "Decision", "History", "Job", "Market", "Offer", "Optimum", "Policy", "Prices", "Rates",
-    "Track", "View", "cut", "policy_named", "read", "read_all", "safe",
+    "NAMES",
+    "Availability",
+    "Decision",
+    "History",
+    "Job",
+    "Offer",
+    "Optimum",
+    "Policy",
+    "Prices",
+    "Rates",
+    "Ticks",
+    "Track",
+    "View",
+    "cut",
+    "policy_named",
+    "read",
+    "read_all",
+    "safe",
 ]  # fmt: skip
 
 __getattr__ = on_first_use(
@@ -25,7 +41,7 @@ __getattr__ = on_first_use(
         "Decision": "policy.view",
         "History": "history",
         "Job": "ticks",
-        "Market": "ticks",
+        "Ticks": "ticks",
         "NAMES": "policy.names",
         "Offer": "history",
         "Optimum": "optimum",

@@ -12,7 +12,7 @@ from shoal.market.policy.fallback import choose
 from shoal.market.policy.markov import prior_of
 from shoal.market.policy.names import policy_named
 from shoal.market.simulate import Outcome, simulate
-from shoal.market.ticks import Market
+from shoal.market.ticks import Ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Start:
     outcomes: dict[str, Outcome]
 
 
-def starts_of(market: Market, number: int, seed: int) -> list[int]:
+def starts_of(market: Ticks, number: int, seed: int) -> list[int]:
     """Starts drawn evenly from those whose deadline lies within the history."""
     room = len(market.up) - market.deadline
     if room < 0:
@@ -45,7 +45,7 @@ def starts_of(market: Market, number: int, seed: int) -> list[int]:
     return [int(at) for at in np.random.default_rng(seed).integers(0, room + 1, size=number)]
 
 
-def run(market: Market, names: Sequence[str], starts: Sequence[int], past: Sequence[Market] = ()) -> list[Start]:
+def run(market: Ticks, names: Sequence[str], starts: Sequence[int], past: Sequence[Ticks] = ()) -> list[Start]:
     """Starts that not even the optimum ends in time are left out. `past` is the same job on other histories."""
     prior, found = prior_of(past) if past else None, []
     choice = choose(market, past) if "markov" in names else None

@@ -22,7 +22,7 @@ def job(job_id: str, *, tenant: str | None = None) -> Call[RentedJobView]:
     return Call("GET", f"/v1/market/jobs/{path_piece('job', job_id)}", reads(RentedJobView), {"tenant": tenant})
 
 
-class Market(Namespace):
+class MarketMethods(Namespace):
     """The methods of `client.market`."""
 
     status = single(status)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal.market.history import Floats
-from shoal.market.ticks import Market
+from shoal.market.ticks import Ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Optimum:
         return 0.0 if math.isinf(self.lower) or self.upper == self.lower else (self.upper - self.lower) / self.upper
 
 
-def optimum(market: Market, *, tolerance: float = 0.005, finest: int = 256) -> Optimum:
+def optimum(market: Ticks, *, tolerance: float = 0.005, finest: int = 256) -> Optimum:
     """Refined until the bounds are within `tolerance`, or the grid is 1/`finest` of a tick; `gap` says which."""
     parts, lower, upper = 1, 0.0, math.inf
     while True:
@@ -40,7 +40,7 @@ def optimum(market: Market, *, tolerance: float = 0.005, finest: int = 256) -> O
         parts *= 2
 
 
-def _solve(market: Market, parts: int, *, favour: bool) -> float:
+def _solve(market: Ticks, parts: int, *, favour: bool) -> float:
     def rounded(value: float, up: bool) -> int:
         return math.ceil(value * parts - 1e-9) if up else math.floor(value * parts + 1e-9)
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from shoal.base.report import Axis, Dots, Figure, Line, Linear, Report, Section, Table, chart_of, html
 from shoal.market.simulate import Outcome
-from shoal.market.ticks import Market
+from shoal.market.ticks import Ticks
 
 _SHOWN = 6
 """Lines that can be told apart; offers that were never held are left out beyond."""
 
 
-def track(market: Market, outcome: Outcome, policy: str) -> str:
+def track(market: Ticks, outcome: Outcome, policy: str) -> str:
     """One page: the price of each offer while it could be had, and thick where the job held it."""
     hours, steps = market.tick_s / 3600, outcome.steps
     held = list(dict.fromkeys(step.offer for step in steps if step.offer is not None))

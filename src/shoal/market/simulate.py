@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shoal.market.policy.view import Decision, Policy, View, safe
-from shoal.market.ticks import Market
+from shoal.market.ticks import Ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Run:
     A launch that fails costs nothing and leaves the job with nothing: it had stopped to move. A spot offer that was
     refused is not up in the next tick, so that a policy looks elsewhere."""
 
-    def __init__(self, market: Market) -> None:
+    def __init__(self, market: Ticks) -> None:
         self.market, self.tick, self.work = market, 0, market.work
         self.running: int | None = None
         self.launching = self.age = 0
@@ -108,7 +108,7 @@ class Run:
         )  # fmt: skip
 
 
-def simulate(market: Market, policy: Policy) -> Outcome:
+def simulate(market: Ticks, policy: Policy) -> Outcome:
     """From the market's first tick to the end of the work or the deadline."""
     run = Run(market)
     while not run.over:
@@ -117,5 +117,5 @@ def simulate(market: Market, policy: Policy) -> Outcome:
     return run.outcome()
 
 
-def view_at(market: Market, tick: int, work: float, running: int | None, launching: int, age: int) -> View:
+def view_at(market: Ticks, tick: int, work: float, running: int | None, launching: int, age: int) -> View:
     return View(market, tick, work, running, launching, age, market.usd[tick], market.up[tick], market.up[: tick + 1])

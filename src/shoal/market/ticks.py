@@ -48,7 +48,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Market:
+class Ticks:
     """Offers over ticks: `usd[t, j]` for a whole tick of all nodes, `up[t, j]` whether they can be had; `speed[j]` is
     work per tick, in ticks of an accelerator of speed 1; `launch_usd[j]` is what a launch costs in egress. Work,
     deadline, launch and loss are in ticks.
@@ -95,7 +95,7 @@ class Market:
         """Whether a launch at this tick succeeds."""
         return bool(self.up[tick, offer]) and (self.refused is None or not self.refused[tick, offer])
 
-    def window(self, start: int, deadline: int | None = None) -> Market:
+    def window(self, start: int, deadline: int | None = None) -> Ticks:
         """The same job, started at a later tick."""
         ticks = deadline or self.deadline
         if start < 0 or start + ticks > len(self.up):
@@ -104,7 +104,7 @@ class Market:
         refused = None if self.refused is None else self.refused[start:end]
         return replace(self, usd=self.usd[start:end], up=self.up[start:end], refused=refused, deadline=ticks)
 
-    def refusing(self, spot: float, on_demand: float = 0.0, retries: int = 0, seed: int = 0) -> Market:
+    def refusing(self, spot: float, on_demand: float = 0.0, retries: int = 0, seed: int = 0) -> Ticks:
         """The same market, in which this part of the launches fails: each tick and offer by chance, on demand at most
         `retries` times in a row. A deadline then allows for that many."""
         if not (0 <= spot <= 1 and 0 <= on_demand <= 1):
@@ -129,7 +129,7 @@ def cut(
     on_demand_usd: Mapping[str, float] | float | None = None,
     spot_usd: float | None = None,
     speeds: Mapping[str, float] | None = None,
-) -> Market:
+) -> Ticks:
     """The part of a history in which all its offers have data. `on_demand_usd` is per accelerator and hour, for
     instances that the history has no price on demand of; `spot_usd` that of traces without prices. `speeds` are of
     whole instances, by kind and number (`v100:8`) or by kind, 1 unless given. Mappings have the same keys."""
@@ -170,7 +170,7 @@ def cut(
         up.append(np.ones(count, bool))
     gigabytes = job.state_gb + job.data_gb
     home = job.home or offers[0].region
-    return Market(
+    return Ticks(
         offers=tuple(offers), usd=np.stack(usd, axis=1), up=np.stack(up, axis=1),
         speed=np.array([of_shape(speeds or {}, offer, 1.0) for offer in offers]),
         launch_usd=np.array([gigabytes * egress_usd_per_gb(_provider(home, offers), home, offer) for offer in offers]),

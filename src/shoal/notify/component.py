@@ -6,5 +6,5 @@ NOTIFY = Component(
     extension="shoal.notify.live.extension:Notify",
     commands={"notify": "shoal.notify.commands.notify"},
     job_options={"notify": "shoal.notify.commands.option:NOTIFY"},
-    client={"notify": "shoal.notify.methods:Notify"},
+    client={"notify": "shoal.notify.methods:NotifyMethods"},
 )

@@ -59,7 +59,7 @@ def _whose(tenant: str | None, *, everyone: bool) -> dict[str, Any]:
     return {"tenant": tenant, "everyone": "true" if everyone else None}
 
 
-class Notify(Namespace):
+class NotifyMethods(Namespace):
     """The methods of `client.notify`."""
 
     add = single(add)

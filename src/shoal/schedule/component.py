@@ -8,7 +8,7 @@ _BASELINES = "shoal.schedule.baselines.policies"
 SCHEDULE = Component(
     extension="shoal.schedule.live.extension:Schedule",
     commands={"schedule": "shoal.schedule.commands.schedule"},
-    client={"schedule": "shoal.schedule.methods:Schedule"},
+    client={"schedule": "shoal.schedule.methods:ScheduleMethods"},
     policies={
         "allox": f"{_BASELINES}:ALLOX",
         "blend": f"{_POLICIES}:BLEND",

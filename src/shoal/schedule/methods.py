@@ -11,7 +11,7 @@ def snapshot() -> Call[str]:
     return Call("GET", "/v1/schedule/snapshot", lambda response: response.text)
 
 
-class Schedule(Namespace):
+class ScheduleMethods(Namespace):
     """The methods of `client.schedule`."""
 
     snapshot = single(snapshot)

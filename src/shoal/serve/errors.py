@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.base.http import TooLarge as TooLarge
+from shoal.base.http import BodyTooLarge as BodyTooLarge
 from shoal.core import Conflict, NotFound, Overloaded, Unavailable
 
 

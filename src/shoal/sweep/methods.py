@@ -13,7 +13,7 @@ def get(ref: str, *, tenant: str | None = None, metric: str | None = None) -> Ca
     return Call("GET", path, reads(SweepView), {"tenant": tenant, "metric": metric})
 
 
-class Sweeps(Namespace):
+class SweepMethods(Namespace):
     """The methods of `client.sweeps`."""
 
     get = single(get)

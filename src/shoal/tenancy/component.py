@@ -5,5 +5,5 @@ from shoal.extension import Component
 TENANCY = Component(
     extension="shoal.tenancy.live.extension:Tenancy",
     commands={"plane": "shoal.tenancy.commands.plane"},
-    client={"planes": "shoal.tenancy.methods:Planes"},
+    client={"planes": "shoal.tenancy.methods:PlaneMethods"},
 )

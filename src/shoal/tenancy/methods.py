@@ -75,7 +75,7 @@ def bring(name: str, content: bytes, *, tenant: str) -> Call[NewPlaneView]:
 _BINARY = {"content-type": "application/octet-stream"}
 
 
-class Planes(Namespace):
+class PlaneMethods(Namespace):
     """The methods of `client.planes`."""
 
     create = single(create)

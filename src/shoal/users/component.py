@@ -5,5 +5,5 @@ from shoal.extension import Component
 USERS = Component(
     extension="shoal.users.live.extension:Users",
     commands={"users": "shoal.users.commands.users"},
-    client={"users": "shoal.users.methods:Users"},
+    client={"users": "shoal.users.methods:UserMethods"},
 )

@@ -44,7 +44,7 @@ def token(name: str, *, label: str = "", role: TokenRole = TokenRole.MEMBER) -> 
     return Call("POST", f"/v1/users/{path_piece('user', name)}/tokens", reads(UserTokenView), {}, body, headers)
 
 
-class Users(Namespace):
+class UserMethods(Namespace):
     """The methods of `client.users`."""
 
     list = single(list_rules)

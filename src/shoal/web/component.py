@@ -5,5 +5,5 @@ from shoal.extension import Component
 WEB = Component(
     extension="shoal.web.extension:Web",
     commands={"dashboards": "shoal.web.commands.dashboards", "web": "shoal.web.commands.web"},
-    client={"web": "shoal.web.methods:Web"},
+    client={"web": "shoal.web.methods:WebMethods"},
 )

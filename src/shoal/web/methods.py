@@ -24,7 +24,7 @@ def link() -> Call[LinkView]:
     return Call("POST", _PATH, read, repeatable=False)
 
 
-class Web(Namespace):
+class WebMethods(Namespace):
     """The methods of `client.web`."""
 
     link = single(link)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.base.http import HeadTooLarge, Malformed, TooLarge, UnsupportedCoding
+from shoal.base.http import BodyTooLarge, HeadTooLarge, Malformed, UnsupportedCoding
 from shoal.base.http.chunks import ChunkedBody
 from shoal.base.http.coding import Inflated, Plain
 from shoal.base.http.head import Head, parse
@@ -116,7 +116,7 @@ def test_streamed_requests_are_the_same_in_any_pieces(
 @given(st.binary(max_size=60), st.binary(max_size=60))
 def test_chunks_never_raise_anything_else(first: bytes, second: bytes) -> None:
     chunks = ChunkedBody(100, Plain())
-    with contextlib.suppress(Malformed, TooLarge):
+    with contextlib.suppress(Malformed, BodyTooLarge):
         for data in (first, second):
             assert chunks.feed(memoryview(data)) <= len(data)
     plain = Plain()
@@ -145,7 +145,7 @@ def test_nothing_is_inflated_beyond_the_limit(body: bytes, limit: int, cuts: lis
             sink.feed(data[:size])
             data = data[size:]
         sink.end()
-    except TooLarge:
+    except BodyTooLarge:
         assert len(body) > limit
     else:
         assert bytes(sink.body) == body
@@ -155,7 +155,7 @@ def test_nothing_is_inflated_beyond_the_limit(body: bytes, limit: int, cuts: lis
 def test_a_bomb_is_stopped_at_its_first_piece() -> None:
     bomb = gzip.compress(bytes(50 << 20), 9)
     sink = Inflated(1 << 20)
-    with pytest.raises(TooLarge, match="1048576 bytes when it is decompressed"):
+    with pytest.raises(BodyTooLarge, match="1048576 bytes when it is decompressed"):
         sink.feed(bomb[: 32 << 10])
     assert len(sink.body) == (1 << 20) + 1
 

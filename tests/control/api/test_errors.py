@@ -28,7 +28,7 @@ from tests.control.api.conftest import House
         (Conflict("w"), 409, {}),
         (Forbidden("w"), 403, {}),
         (Unauthenticated("w"), 401, {"www-authenticate": 'Bearer realm="shoal"'}),
-        (errors.TooLarge("w"), 413, {}),
+        (errors.BodyTooLarge("w"), 413, {}),
         (Overloaded("w", retry_after_s=7.2), 429, {"retry-after": "7"}),
         (Unavailable("w"), 503, {"retry-after": "1"}),
         (ShoalError("w"), 500, {}),

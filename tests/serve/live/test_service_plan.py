@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shoal.contract.lifecycle import JobState
 from shoal.core import Conflict
 from shoal.serve.lifecycle import TRANSITIONS, ServiceState, check_step
-from shoal.serve.live.plan import FAILURES, ObservedService, Plan, Replica, plan
+from shoal.serve.live.plan import FAILURES, ObservedService, Plan, PlannedReplica, plan
 from shoal.serve.live.records import ServiceRecord
 
 Q, S, R = JobState.QUEUED, JobState.STARTING, JobState.RUNNING
@@ -26,11 +26,11 @@ def service(**fields: object) -> ServiceRecord:
     return ServiceRecord(**{**given, **fields})  # type: ignore[arg-type]
 
 
-def replica(index: int, generation: int = 1, state: JobState = R, **fields: object) -> Replica:
-    return Replica(f"s-1-{index}", f"ocr-{index}-{generation}", index, generation, state, **fields)  # type: ignore[arg-type]
+def replica(index: int, generation: int = 1, state: JobState = R, **fields: object) -> PlannedReplica:
+    return PlannedReplica(f"s-1-{index}", f"ocr-{index}-{generation}", index, generation, state, **fields)  # type: ignore[arg-type]
 
 
-def sees(*ready: Replica, **fields: object) -> ObservedService:
+def sees(*ready: PlannedReplica, **fields: object) -> ObservedService:
     return ObservedService(True, ready=frozenset(one.name for one in ready), **fields)  # type: ignore[arg-type]
 
 
@@ -182,7 +182,7 @@ class Toy:
     draw: random.Random
     service: ServiceRecord
     surge: bool
-    replicas: dict[str, Replica] = field(default_factory=dict)
+    replicas: dict[str, PlannedReplica] = field(default_factory=dict)
     ready: set[str] = field(default_factory=set)
     gateway: bool = True
     launched: list[str] = field(default_factory=list)

@@ -7,11 +7,11 @@ package imports only names that cost nothing; the server itself comes from its m
 """
 
 from shoal.base.http.errors import (
+    BodyTooLarge,
     HeadTooLarge,
     Malformed,
     NoAnswer,
     Stopping,
-    TooLarge,
     TooManyConnections,
     TooSlow,
     UnsupportedCoding,
@@ -21,12 +21,12 @@ from shoal.base.http.limits import Limits
 from shoal.base.http.peers import network_of
 
 __all__ = [
+    "BodyTooLarge",
     "HeadTooLarge",
     "Limits",
     "Malformed",
     "NoAnswer",
     "Stopping",
-    "TooLarge",
     "TooManyConnections",
     "TooSlow",
     "UnsupportedCoding",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Protocol
 
-from shoal.base.http.errors import Malformed, TooLarge
+from shoal.base.http.errors import BodyTooLarge, Malformed
 
 _LONGEST_LINE = 256
 """Bytes of a line of a chunk's size with its extensions, or of a trailer."""
@@ -51,7 +51,7 @@ class ChunkedBody:
         return self._expects is _Expects.NOTHING
 
     def feed(self, data: memoryview) -> int:
-        """Returns how many bytes belong to the body: all of them, until it is done. Raises Malformed and TooLarge."""
+        """Returns how many bytes belong to the body: all, until it is done. Raises Malformed and BodyTooLarge."""
         at = 0
         while at < len(data) and not self.done:
             if self._expects is _Expects.DATA:
@@ -92,7 +92,7 @@ class ChunkedBody:
                 self._left = int(digits, 16)
                 self._size += self._left
                 if self._size > self._limit:
-                    raise TooLarge(f"the body exceeds {self._limit} bytes", where="body")
+                    raise BodyTooLarge(f"the body exceeds {self._limit} bytes", where="body")
                 self._expects = _Expects.DATA if self._left else _Expects.TRAILER
             case _Expects.DATA_END:
                 if line:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 
-from shoal.base.http.errors import Malformed, TooLarge
+from shoal.base.http.errors import BodyTooLarge, Malformed
 
 CODINGS = frozenset({"gzip", "x-gzip", "deflate"})
 _EITHER = 32 + zlib.MAX_WBITS
@@ -42,7 +42,7 @@ class Inflated:
         self._members = 1
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Raises TooLarge, and Malformed for what is no such data."""
+        """Raises BodyTooLarge, and Malformed for what is no such data."""
         view = memoryview(data)
         for start in range(0, len(view), _PIECE):
             self._feed(view[start : start + _PIECE])
@@ -57,7 +57,7 @@ class Inflated:
                 what = "cannot be decompressed" if self._members == 1 else "goes on after its end"
                 raise Malformed(f"the compressed body {what}: {error}", where="body") from None
             if len(self.body) > self._limit:
-                raise TooLarge(f"the body has more than {self._limit} bytes when it is decompressed", where="body")
+                raise BodyTooLarge(f"the body has more than {self._limit} bytes when it is decompressed", where="body")
             piece = self._inflate.unused_data
 
     def _next_member(self) -> None:

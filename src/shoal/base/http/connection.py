@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from shoal.base.http import answers
-from shoal.base.http.errors import NoAnswer, Stopping, TooLarge, TooSlow
+from shoal.base.http.errors import BodyTooLarge, NoAnswer, Stopping, TooSlow
 from shoal.base.http.head import Head
 from shoal.base.http.receiver import Buffer, Phase, Receiver
 from shoal.core import ShoalError
@@ -287,7 +287,7 @@ class Connection(asyncio.BufferedProtocol, ABC, Generic[Call]):
     def _check_size(self, size: int) -> None:
         most = self._front.limits.body
         if size > most:
-            raise TooLarge(f"the body has {size} bytes, {most} are the most that is taken", where="body")
+            raise BodyTooLarge(f"the body has {size} bytes, {most} are the most that is taken", where="body")
 
     def _hold(self, size: int) -> None:
         if size > self._held:

@@ -19,7 +19,7 @@ class TooSlow(Invalid):
     code = "too-slow"
 
 
-class TooLarge(Invalid):
+class BodyTooLarge(Invalid):
     """The body is larger than the server takes (413)."""
 
     code = "too-large"
@@ -58,7 +58,7 @@ class Stopping(Unavailable):
 STATUSES: tuple[tuple[type[ShoalError], HTTPStatus], ...] = (
     (Malformed, HTTPStatus.BAD_REQUEST),
     (TooSlow, HTTPStatus.REQUEST_TIMEOUT),
-    (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (BodyTooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (UnsupportedCoding, HTTPStatus.UNSUPPORTED_MEDIA_TYPE),
     (HeadTooLarge, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE),
     (Overloaded, HTTPStatus.SERVICE_UNAVAILABLE),

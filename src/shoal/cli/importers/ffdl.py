@@ -44,10 +44,10 @@ def import_ffdl(text: str | bytes, *, source: str = "manifest") -> tuple[JobMani
     Raises Invalid with every problem when the text is no FfDL manifest.
     """
     document = read_document(decode(text, source), source)
-    return _Importer(document).run()
+    return _FfdlImporter(document).run()
 
 
-class _Importer:
+class _FfdlImporter:
     def __init__(self, document: Document) -> None:
         self._document = document
         self._notes: list[str] = []

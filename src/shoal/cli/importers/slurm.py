@@ -126,7 +126,7 @@ def import_slurm(
                 raise Invalid(f"the directive cannot be split into words: {error}", where=f"{name}:{number}") from None
             asked.read(words, f"{name}:{number}")
     asked.read(options, "the command line")
-    return _Importer(asked, script, name, arguments, folder).run()
+    return _SlurmImporter(asked, script, name, arguments, folder).run()
 
 
 def split_words(words: Sequence[str]) -> tuple[list[str], str | None, str, list[str]]:
@@ -140,7 +140,7 @@ def split_words(words: Sequence[str]) -> tuple[list[str], str | None, str, list[
     return options, wrapped, "" if wrapped is not None else rest[0], rest if wrapped is not None else rest[1:]
 
 
-class _Importer:
+class _SlurmImporter:
     def __init__(self, asked: _Options, script: str, name: str, arguments: Sequence[str], folder: Path) -> None:
         self._asked = asked
         self._left = dict(asked.values)

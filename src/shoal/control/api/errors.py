@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from shoal.base.http import TooLarge as TooLarge
+from shoal.base.http import BodyTooLarge as BodyTooLarge
 from shoal.base.http import status_of as server_status
 from shoal.base.validation import sentence
 from shoal.contract.manifest import values
@@ -24,7 +24,7 @@ class Gone(ShoalError):
 
 
 _STATUS: tuple[tuple[type[ShoalError], int], ...] = (
-    (TooLarge, 413),
+    (BodyTooLarge, 413),
     (Invalid, 422),
     (NotFound, 404),
     (Conflict, 409),

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from shoal.device.simulate.workloads import DeviceSpec, Kernel
+from shoal.device.simulate.workloads import DeviceSpec, SimulatedKernel
 
 
 class Loop:
@@ -39,7 +39,7 @@ class Piece:
     """`blocks` of a kernel, launched at once. `done` is told how many have run: fewer than all after a stop."""
 
     owner: int
-    kernel: Kernel
+    kernel: SimulatedKernel
     blocks: int
     done: Callable[[Piece, int], None]
     cost_ns: int = 0

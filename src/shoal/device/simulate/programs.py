@@ -9,7 +9,7 @@ from typing import Protocol
 from shoal.device import native
 from shoal.device.policy import Class, Verdict, Way, Ways
 from shoal.device.simulate.device import Loop, Piece
-from shoal.device.simulate.workloads import MS, US, DeviceSpec, Kernel, Model
+from shoal.device.simulate.workloads import MS, US, DeviceSpec, Model, SimulatedKernel
 
 SERVICE = 0
 """The service's index among the tenants; training has those after it."""
@@ -25,10 +25,10 @@ class Device(Protocol):
 class Gate:
     """The page in a few words: the tenants as the compiled policy sees them."""
 
-    def __init__(self, loop: Loop, rules: native.Rules, trainings: int) -> None:
+    def __init__(self, loop: Loop, rules: native.NativeRules, trainings: int) -> None:
         self.library = native.library()
         self.loop, self.rules = loop, rules
-        self.tenants = (native.Tenant * (trainings + 1))()
+        self.tenants = (native.NativeTenant * (trainings + 1))()
         self.tenants[SERVICE].cls = Class.GUARANTEED
         for number in range(1, trainings + 1):
             self.tenants[number].cls = Class.BEST_EFFORT
@@ -64,7 +64,13 @@ class Service:
     """Answers requests one after the other, each `kernels` in a row, launched as fast as the host can."""
 
     def __init__(
-        self, loop: Loop, device: Device, spec: DeviceSpec, model: Model, kernels: Sequence[Kernel], gate: Gate | None
+        self,
+        loop: Loop,
+        device: Device,
+        spec: DeviceSpec,
+        model: Model,
+        kernels: Sequence[SimulatedKernel],
+        gate: Gate | None,
     ) -> None:
         self._loop, self._device, self._spec, self._gate = loop, device, spec, gate
         self._kernels = kernels
@@ -124,7 +130,13 @@ class Training:
     AHEAD = 8
 
     def __init__(
-        self, loop: Loop, device: Device, spec: DeviceSpec, model: Model, kernels: Sequence[Kernel], number: int = 1
+        self,
+        loop: Loop,
+        device: Device,
+        spec: DeviceSpec,
+        model: Model,
+        kernels: Sequence[SimulatedKernel],
+        number: int = 1,
     ) -> None:
         self.loop, self.device, self.spec, self.number = loop, device, spec, number
         self._kernels = kernels
@@ -139,7 +151,7 @@ class Training:
         self._free_at = 0
         loop.at(0, self.go)
 
-    def kernel(self) -> Kernel | None:
+    def kernel(self) -> SimulatedKernel | None:
         """The next of this step, if there is one."""
         if self._next == len(self._kernels):
             return None
@@ -165,7 +177,7 @@ class Training:
         if not self.step_over(self._flying):
             self.go()
 
-    def work(self, kernel: Kernel, blocks: int) -> None:
+    def work(self, kernel: SimulatedKernel, blocks: int) -> None:
         self.ran_ns += kernel.alone_ns * blocks // kernel.blocks
 
     def step_over(self, flying: int) -> bool:
@@ -180,7 +192,7 @@ class Training:
         return True
 
 
-Profiles = dict[int, native.Profile]
+Profiles = dict[int, native.NativeProfile]
 """By a kernel's number, what the file of kernel profiles would have."""
 
 
@@ -188,12 +200,13 @@ class Gated(Training):
     """Training whose launches wait at the gate; `ways` is what its kernels can do beside going whole."""
 
     def __init__(
-        self, loop: Loop, device: Device, spec: DeviceSpec, model: Model, kernels: Sequence[Kernel], gate: Gate,
+        self, loop: Loop, device: Device, spec: DeviceSpec, model: Model, kernels: Sequence[SimulatedKernel],
+        gate: Gate,
         ways: Ways, profiles: Profiles | None = None, number: int = 1,
     ) -> None:  # fmt: skip
         self._gate, self._ways = gate, ways
         self._tenant = gate.tenants[number]
-        self.profiles = profiles or {one.number: native.Profile(wave_blocks=one.wave) for one in kernels}
+        self.profiles = profiles or {one.number: native.NativeProfile(wave_blocks=one.wave) for one in kernels}
         self._pieces: deque[Piece] = deque()
         self._flown: deque[int] = deque()
         self._size = 0
@@ -220,7 +233,7 @@ class Gated(Training):
             )
             self._ask(self._asked)
 
-    def _plan(self, kernel: Kernel, blocks: int) -> None:
+    def _plan(self, kernel: SimulatedKernel, blocks: int) -> None:
         gate = self._gate
         bound = gate.library.shoal_bound(gate.rules, gate.tenants, len(gate.tenants), self.loop.now)
         plan = gate.library.shoal_choose(self.profiles[kernel.number], int(self._ways), blocks, bound)

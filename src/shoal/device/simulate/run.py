@@ -188,7 +188,7 @@ def _run(
         kernels = beside.draw(seed)
         if gate is not None:
             known = _learnt(training, seed, rules, spec, _WAYS[system])
-            own = {number: native.Profile.from_buffer_copy(one) for number, one in known.items()}
+            own = {number: native.NativeProfile.from_buffer_copy(one) for number, one in known.items()}
             job = Gated(loop, device, spec, beside, kernels, gate, _WAYS[system], own)
         else:
             job = Training(loop, device, spec, beside, kernels)

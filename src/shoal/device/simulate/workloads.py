@@ -18,7 +18,7 @@ MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class SimulatedKernel:
     """`blocks` of `block_ns` each, of which the device holds `wave` at once when it has nothing else to do."""
 
     number: int
@@ -49,7 +49,7 @@ class Model:
     full: float = 1.0
     """Part of the kernels that fill the device; the others hold a part of it."""
 
-    def draw(self, seed: int) -> tuple[Kernel, ...]:
+    def draw(self, seed: int) -> tuple[SimulatedKernel, ...]:
         """The kernels of one request or step, the same in each."""
         rng = random.Random(f"{self.name} {seed}")  # noqa: S311
         found = []
@@ -63,7 +63,7 @@ class Model:
             if rng.random() > self.full:
                 blocks = rng.randrange(wave // 8, wave)
                 took, waves = block, 1
-            found.append(Kernel(number, blocks, max(round(took / waves), US), wave))
+            found.append(SimulatedKernel(number, blocks, max(round(took / waves), US), wave))
         return tuple(found)
 
 

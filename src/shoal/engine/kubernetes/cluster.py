@@ -17,7 +17,7 @@ from shoal.engine.batch.job import BatchJob, NotTaken
 from shoal.engine.kubernetes import objects
 from shoal.engine.kubernetes.api import Api, Exists, Mirror, Missing
 from shoal.engine.kubernetes.jobs import GONE, MARK, KubernetesJob, owner_of, read_jobs, released
-from shoal.engine.kubernetes.nodes import Machines, read_nodes
+from shoal.engine.kubernetes.nodes import ClusterNodes, read_nodes
 from shoal.engine.kubernetes.settings import KubernetesSettings
 from shoal.engine.pool import Pace
 from shoal.engine.protocol import IMAGES_CAPABILITY, Gang, Inventory, LaunchFailed, Refused
@@ -27,7 +27,7 @@ _REMEMBERED = 1000
 """The number of Jobs, the last that were released, whose release is remembered: their copy here may be older."""
 
 
-class Cluster(BatchCluster):
+class KubernetesCluster(BatchCluster):
     """`mount` is where the volume with the server's home is mounted."""
 
     pool = POOL
@@ -39,7 +39,7 @@ class Cluster(BatchCluster):
         self._settings = settings
         self._mount = mount
         self._api = api
-        self._known = Machines()
+        self._known = ClusterNodes()
         self._pod_groups = False
         ours = {MARK: mark}
         self._nodes = Mirror(api, "Node", self._show)

@@ -9,7 +9,7 @@ from shoal.engine.batch import handover
 from shoal.engine.batch.cluster import refuse_slots
 from shoal.engine.batch.engine import BatchEngine
 from shoal.engine.kubernetes.api import Api
-from shoal.engine.kubernetes.cluster import Cluster, mount_of
+from shoal.engine.kubernetes.cluster import KubernetesCluster, mount_of
 from shoal.engine.kubernetes.settings import KubernetesSettings
 from shoal.engine.protocol import EngineOptions
 
@@ -24,7 +24,7 @@ class KubernetesEngine(BatchEngine):
         clock = clock or SystemClock()
         home = home.absolute()
         mount = mount_of(home, settings)
-        cluster = Cluster(settings, mount, handover.mark_of(home), clock, api or Api(settings))
+        cluster = KubernetesCluster(settings, mount, handover.mark_of(home), clock, api or Api(settings))
         super().__init__(
             "kubernetes", home, cluster, lease_s=settings.lease_s, clock=clock, look_every_s=look_every_s,
             poll_s=poll_s,

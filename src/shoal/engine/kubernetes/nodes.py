@@ -36,7 +36,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Machines:
+class ClusterNodes:
     """All nodes that may have pods of ours, and how their types of accelerators are asked for."""
 
     inventory: Inventory = field(default_factory=lambda: Inventory(()))
@@ -44,7 +44,7 @@ class Machines:
     unreachable: frozenset[str] = frozenset()
 
 
-def read_nodes(objects: Iterable[Object], settings: KubernetesSettings) -> Machines:
+def read_nodes(objects: Iterable[Object], settings: KubernetesSettings) -> ClusterNodes:
     """A node that is gone has no object; one that takes no new pods is closed, with Kubernetes' reason."""
     nodes, closed, kinds, unreachable = [], {}, dict[str, Kind](), set()
     for each in objects:
@@ -59,7 +59,7 @@ def read_nodes(objects: Iterable[Object], settings: KubernetesSettings) -> Machi
         if _condition(each, "Ready") != "True":
             unreachable.add(name)
     nodes.sort(key=lambda node: node.name)
-    return Machines(Inventory(tuple(nodes), closed), kinds, frozenset(unreachable))
+    return ClusterNodes(Inventory(tuple(nodes), closed), kinds, frozenset(unreachable))
 
 
 def _node(each: Object, settings: KubernetesSettings) -> tuple[Node, Kind | None]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from shoal.core import NO_JOBS, Capability, Invalid, ShoalError, SystemClock
 from shoal.engine.batch import handover
 from shoal.engine.kubernetes.api import Api
-from shoal.engine.kubernetes.cluster import Cluster, mount_of
+from shoal.engine.kubernetes.cluster import KubernetesCluster, mount_of
 from shoal.engine.kubernetes.settings import KubernetesSettings
 from shoal.engine.protocol import EngineOptions
 
@@ -26,7 +26,7 @@ def probe_cluster(options: EngineOptions) -> tuple[Capability, ...]:
 
 
 async def _probe(home: Path, section: KubernetesSettings) -> list[Capability]:
-    cluster = Cluster(section, home, handover.mark_of(home), SystemClock(), Api(section))
+    cluster = KubernetesCluster(section, home, handover.mark_of(home), SystemClock(), Api(section))
     try:
         await cluster.open()
         await cluster.look()

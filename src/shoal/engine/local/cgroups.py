@@ -162,7 +162,7 @@ def _clamp(value: int, lowest: int, highest: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
+class MountedHierarchy:
     """One mounted hierarchy: its version, its controllers (v1), and our own group in it."""
 
     version: int
@@ -171,7 +171,7 @@ class Mount:
     own: Path
 
 
-def mounts(proc: Path = Path("/proc")) -> list[Mount]:
+def mounts(proc: Path = Path("/proc")) -> list[MountedHierarchy]:
     """The hierarchies this process can see, from its mountinfo and cgroup files."""
     own_paths: dict[str, str] = {}
     for line in (proc / "self/cgroup").read_text().splitlines():
@@ -184,10 +184,10 @@ def mounts(proc: Path = Path("/proc")) -> list[Mount]:
         root, top = before.split()[3:5]
         names = frozenset(options.split(" ")[-1].split(",")) & frozenset(own_paths)
         if kind == "cgroup2":
-            found.append(Mount(2, frozenset(), Path(top), _below(Path(top), root, own_paths.get("", "/"))))
+            found.append(MountedHierarchy(2, frozenset(), Path(top), _below(Path(top), root, own_paths.get("", "/"))))
         elif kind == "cgroup" and names:
             own = own_paths[min(names)]
-            found.append(Mount(1, names, Path(top), _below(Path(top), root, own)))
+            found.append(MountedHierarchy(1, names, Path(top), _below(Path(top), root, own)))
     return found
 
 
@@ -198,7 +198,7 @@ def _below(top: Path, root: str, own: str) -> Path:
     return path if path.is_dir() else top
 
 
-def memory_limit_bytes(seen: list[Mount]) -> int | None:
+def memory_limit_bytes(seen: list[MountedHierarchy]) -> int | None:
     """The tightest memory limit set on our own groups from outside."""
     limits = []
     for mount in seen:
@@ -244,7 +244,7 @@ def probe(home: Path, *, proc: Path = Path("/proc"), mkdir: Callable[[Path], Non
     return Cgroups(controllers, missing)
 
 
-def _bases(mount: Mount, name: str) -> list[Path]:
+def _bases(mount: MountedHierarchy, name: str) -> list[Path]:
     """Groups below which ours may go. In v2 a group that holds processes cannot hand controllers on, so ours goes
     beside or above our own, wherever the controller is handed on already."""
     if mount.version == 1:

@@ -22,7 +22,7 @@ from shoal.engine.ray.nodes import fits, needs, read_nodes
 POOL = "ray"
 
 
-class Cluster(BatchCluster):
+class RayCluster(BatchCluster):
     pool = POOL
 
     def __init__(self, bridge: Bridge, home: Path, clock: Clock, *, pace: Pace | None = None) -> None:

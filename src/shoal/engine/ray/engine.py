@@ -10,7 +10,7 @@ from shoal.engine.batch.engine import BatchEngine
 from shoal.engine.pool import AHEAD, Pace
 from shoal.engine.protocol import EngineOptions
 from shoal.engine.ray.client import Bridge
-from shoal.engine.ray.cluster import Cluster
+from shoal.engine.ray.cluster import RayCluster
 from shoal.engine.ray.settings import RaySettings
 
 
@@ -24,7 +24,7 @@ class RayEngine(BatchEngine):
         look_every_s: float = 5.0, poll_s: float = 1.0,
     ) -> None:  # fmt: skip
         clock = clock or SystemClock()
-        cluster = Cluster(bridge or Bridge(), home.absolute(), clock, pace=Pace(ahead))
+        cluster = RayCluster(bridge or Bridge(), home.absolute(), clock, pace=Pace(ahead))
         super().__init__("ray", home, cluster, lease_s=lease_s, clock=clock, look_every_s=look_every_s, poll_s=poll_s)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from shoal.core import NO_JOBS, Capability, ShoalError, SystemClock
 from shoal.engine.protocol import EngineOptions
 from shoal.engine.ray.client import Bridge
-from shoal.engine.ray.cluster import Cluster
+from shoal.engine.ray.cluster import RayCluster
 from shoal.engine.ray.settings import RaySettings
 
 _NO_JOBS = f"{NO_JOBS} until this is mended"
@@ -23,7 +23,7 @@ def probe_cluster(options: EngineOptions) -> tuple[Capability, ...]:
 
 
 async def probe(home: Path, bridge: Bridge) -> tuple[Capability, ...]:
-    cluster = Cluster(bridge, home, SystemClock())
+    cluster = RayCluster(bridge, home, SystemClock())
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         await cluster.open()

@@ -21,7 +21,7 @@ from shoal.engine.slurm.nodes import default_partition, read_nodes, read_switche
 from shoal.engine.slurm.submission import Target
 
 
-class Cluster(BatchCluster):
+class SlurmCluster(BatchCluster):
     def __init__(
         self, slurm: Commands, target: Target, clock: Clock, *, pooled: bool = False, pace: Pace | None = None
     ) -> None:

@@ -9,7 +9,7 @@ from shoal.engine.batch.cluster import refuse_slots
 from shoal.engine.batch.engine import BatchEngine
 from shoal.engine.pool import AHEAD, Pace
 from shoal.engine.protocol import EngineOptions
-from shoal.engine.slurm.cluster import Cluster
+from shoal.engine.slurm.cluster import SlurmCluster
 from shoal.engine.slurm.commands import Commands
 from shoal.engine.slurm.settings import SlurmSettings
 from shoal.engine.slurm.submission import Target
@@ -25,7 +25,7 @@ class SlurmEngine(BatchEngine):
         commands: Commands | None = None, clock: Clock | None = None, look_every_s: float = 5.0, poll_s: float = 1.0,
     ) -> None:  # fmt: skip
         clock = clock or SystemClock()
-        cluster = Cluster(commands or Commands(), target or Target(), clock, pooled=delegate, pace=Pace(ahead))
+        cluster = SlurmCluster(commands or Commands(), target or Target(), clock, pooled=delegate, pace=Pace(ahead))
         super().__init__("slurm", home, cluster, lease_s=lease_s, clock=clock, look_every_s=look_every_s, poll_s=poll_s)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from shoal.core import NO_JOBS, Capability, ShoalError, SystemClock, Unavailable
 from shoal.engine.batch.job import NotTaken
 from shoal.engine.protocol import EngineOptions
-from shoal.engine.slurm.cluster import Cluster
+from shoal.engine.slurm.cluster import SlurmCluster
 from shoal.engine.slurm.commands import Commands
 from shoal.engine.slurm.settings import SlurmSettings
 from shoal.engine.slurm.submission import Target
@@ -39,7 +39,7 @@ async def _probe(home: Path, section: SlurmSettings) -> list[Capability]:
         how = "install Slurm's client (Debian: slurm-client), or run the server on a login node"
         return [Capability("slurm-client", False, f"{', '.join(missing)} not found: {how}", _NO_JOBS)]
     found = [Capability("slurm-client", True, "sbatch, squeue, scontrol, scancel and srun are here")]
-    cluster = Cluster(slurm, Target(section.partition), SystemClock(), pooled=section.delegate)
+    cluster = SlurmCluster(slurm, Target(section.partition), SystemClock(), pooled=section.delegate)
     try:
         await cluster.open()
     except ShoalError as problem:
@@ -51,7 +51,7 @@ async def _probe(home: Path, section: SlurmSettings) -> list[Capability]:
     return found
 
 
-async def _shared(slurm: Commands, cluster: Cluster, home: Path) -> list[Capability]:
+async def _shared(slurm: Commands, cluster: SlurmCluster, home: Path) -> list[Capability]:
     """Whether the nodes see the home under the same path, and this Python: asked of those that are idle now."""
     python = os.path.realpath(sys.executable)
     seal = home / f".probe-{os.getpid()}"

@@ -15,7 +15,7 @@ from shoal.core import Capability, ShoalError, Telemetry, first
 from shoal.extension import Server
 from shoal.host.live.groups import groups
 from shoal.host.live.process import JOURNAL_FILE, GuardProcess
-from shoal.host.live.sensed import Sensed
+from shoal.host.live.sensed import GuardReadings
 from shoal.host.live.settings import GuardSettings
 
 log = structlog.get_logger("shoal.guard")
@@ -36,7 +36,7 @@ class GuardReconciler(BackgroundLoop):
         self._settings = settings
         self._process = process or GuardProcess(server.home / "guard", settings, clock=server.clock)
         self._every_s = every_s
-        self.sensed = Sensed(server.home / "guard" / JOURNAL_FILE, server.clock.monotonic)
+        self.sensed = GuardReadings(server.home / "guard" / JOURNAL_FILE, server.clock.monotonic)
         self._defects = Defects(log)
         self._wake = asyncio.Event()
 

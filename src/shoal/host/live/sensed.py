@@ -19,7 +19,7 @@ _READ_S = 10.0
 enough to tell a minute from the one before."""
 
 
-class Sensed:
+class GuardReadings:
     """By group. The journal is read only where somebody asked since it was read last."""
 
     def __init__(self, journal: Path, monotonic: Callable[[], float]) -> None:

@@ -47,7 +47,7 @@ class _Choice:
     usd: float
 
 
-class Prices:
+class DailyPrices:
     """Prices by instance type and day."""
 
     def __init__(self, history: History) -> None:
@@ -68,7 +68,7 @@ class Prices:
 
 
 def cost(
-    prices: Prices, speeds: Speeds, model: str, strategy: str, start: int, days: float, defects: Defects
+    prices: DailyPrices, speeds: Speeds, model: str, strategy: str, start: int, days: float, defects: Defects
 ) -> float | None:
     """Dollars of a job from the day `start` on; None where the data end first and `past_the_end` is mended."""
     work = _DAY_S * days * speeds["v100"][model]
@@ -93,7 +93,7 @@ def cost(
     return spent + (work - done) / (3600 * speeds[choice.accelerator][model]) * choice.usd / choice.count
 
 
-def _choose(prices: Prices, speeds: Speeds, model: str, strategy: str, day: int, defects: Defects) -> _Choice:
+def _choose(prices: DailyPrices, speeds: Speeds, model: str, strategy: str, day: int, defects: Defects) -> _Choice:
     aws = list(AWS)[:6]  # the six types of the paper
     if strategy == "baseline":
         aws = ["p3.2xlarge"]
@@ -120,7 +120,7 @@ def table(
 ) -> dict[str, dict[str, float]]:
     """Mean dollars over the thirty starting days of the notebook, by strategy and model. Days that some strategy cannot
     be charged for are left out for all."""
-    prices = Prices(history)
+    prices = DailyPrices(history)
     found: dict[str, dict[str, float]] = {strategy: {} for strategy in STRATEGIES}
     for model in models:
         rows = [

@@ -23,7 +23,7 @@ from shoal.market.commands.output import (
 if TYPE_CHECKING:
     from shoal.market.policy.fallback import Choice
     from shoal.market.policy.view import View
-    from shoal.market.ticks import Market
+    from shoal.market.ticks import Ticks
 
 _JOB, _PRICES = "Job", "Prices"
 _REPLAYED_TICKS = 6_000
@@ -198,7 +198,7 @@ def explain(
     context.show(rows, lambda: table(rows, {"price": "PRICE X", "offer": "RENT", "text": "WHY"}))
 
 
-def _decided(view: View, choice: Choice, past: list[Market], factor: float) -> dict[str, Any]:
+def _decided(view: View, choice: Choice, past: list[Ticks], factor: float) -> dict[str, Any]:
     from shoal.market.policy.markov import prior_of
     from shoal.market.policy.view import dearer, safe
 
@@ -208,7 +208,7 @@ def _decided(view: View, choice: Choice, past: list[Market], factor: float) -> d
     return {"price": factor, "offer": name, **decision.reason.as_json()}
 
 
-def _replayed(market: Market, choice: Choice, past: list[Market], given: dict[str, Any]) -> dict[str, Any] | None:
+def _replayed(market: Ticks, choice: Choice, past: list[Ticks], given: dict[str, Any]) -> dict[str, Any] | None:
     """The same job, from starts drawn from the history; None where the history is shorter than the deadline."""
     import numpy as np
 
@@ -249,7 +249,7 @@ def _planned(row: dict[str, Any]) -> None:
           f"all on demand it is ${tried['all_on_demand_usd']:.2f}")  # fmt: skip
 
 
-def _now(market: Market) -> View:
+def _now(market: Ticks) -> View:
     """The job before its first tick, at the last tick of the history, all of which it has seen."""
     from dataclasses import replace
 
@@ -260,7 +260,7 @@ def _now(market: Market) -> View:
     return View(last, 0, market.work, None, 0, 0, usd, up, market.up)
 
 
-def _market(context: CommandContext, given: dict[str, Any]) -> Market:
+def _market(context: CommandContext, given: dict[str, Any]) -> Ticks:
     from shoal.market.ticks import Job, cut, shape
 
     found = read_history(context, given["history"], given["accelerator"], given["region"])
@@ -290,7 +290,7 @@ def _market(context: CommandContext, given: dict[str, Any]) -> Market:
     return market.refusing(refused, refused if retries else 0.0, retries, given.get("seed", 0))
 
 
-def _check_possible(market: Market, given: dict[str, Any]) -> None:
+def _check_possible(market: Ticks, given: dict[str, Any]) -> None:
     """Raises Invalid where no offer is fast enough for the deadline."""
     ticks = market.launch + math.ceil(market.work / float(market.speed.max()) - 1e-9)
     if ticks > market.deadline:
@@ -301,7 +301,7 @@ def _check_possible(market: Market, given: dict[str, Any]) -> None:
         )  # fmt: skip
 
 
-def _past(context: CommandContext, given: dict[str, Any]) -> list[Market]:
+def _past(context: CommandContext, given: dict[str, Any]) -> list[Ticks]:
     """The same job on the histories to learn from."""
     if not given["learn"]:
         return []

@@ -13,7 +13,7 @@ from shoal.market.history import Offer
 from shoal.market.live.provider import Listing, Quote
 from shoal.market.policy.view import Decision, Policy, View, dearer, safe
 from shoal.market.tables import egress_usd_per_gb
-from shoal.market.ticks import Bools, Market, of_shape
+from shoal.market.ticks import Bools, Ticks, of_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def fits(listings: Sequence[Listing], resources: Resources, ranks: int) -> list[
     return found
 
 
-def market_of(fitting: Sequence[Fit], work: Work, tick_s: float, speeds: dict[str, float]) -> Market:
+def market_of(fitting: Sequence[Fit], work: Work, tick_s: float, speeds: dict[str, float]) -> Ticks:
     """What does not change while the job runs. Raises Invalid where no offer on demand stands behind the deadline."""
     if not fitting:
         raise Invalid("no offer has what this job asks for", hint="list one under `offers` of the market's file")
@@ -84,7 +84,7 @@ def market_of(fitting: Sequence[Fit], work: Work, tick_s: float, speeds: dict[st
     usd = np.array([[fit.usd_per_hour * tick_s / 3600 for fit in fitting]])
     home = work.home or offers[0].region
     gigabytes = work.state_gb + work.data_gb
-    return Market(
+    return Ticks(
         offers=offers, usd=usd, up=np.ones((1, len(offers)), bool),
         speed=np.array(speed),
         launch_usd=np.array([_egress(gigabytes, home, offer) for offer in offers]),
@@ -117,14 +117,14 @@ class Held:
     ready: bool
 
 
-def up_of(market: Market, quotes: Sequence[Quote], avoided: Sequence[str] = ()) -> Bools:
+def up_of(market: Ticks, quotes: Sequence[Quote], avoided: Sequence[str] = ()) -> Bools:
     """Which offers seem to be there: on demand always, of spot those that are quoted and were not refused lately."""
     there = {quote.offer.name for quote in quotes if quote.available}
     return np.array([not one.spot or (one.name in there and one.name not in avoided) for one in market.offers])
 
 
 def view_of(
-    market: Market, fitting: Sequence[Fit], quotes: Sequence[Quote], seen: Sequence[Bools], held: Held | None, *,
+    market: Ticks, fitting: Sequence[Fit], quotes: Sequence[Quote], seen: Sequence[Bools], held: Held | None, *,
     work_s: float, elapsed_s: float, now: float,
 ) -> View:  # fmt: skip
     """The job as its policy sees it now: `work_s` is left, `elapsed_s` passed since it was submitted."""

@@ -28,7 +28,7 @@ from shoal.market.live.renter import Renter
 from shoal.market.live.settings import MarketFile, MarketJob
 from shoal.market.policy.names import policy_named
 from shoal.market.policy.view import Policy, View
-from shoal.market.ticks import Bools, Market
+from shoal.market.ticks import Bools, Ticks
 
 _SEEN = 2016
 """Ticks of availability that are remembered for a job: two weeks of ten minutes."""
@@ -44,7 +44,7 @@ class Client:
     job_id: str
     tenant: str
     fits: Sequence[Fit]
-    market: Market
+    market: Ticks
     policy: Policy
     submitted_at: float
     work_s: float

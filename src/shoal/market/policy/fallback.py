@@ -13,7 +13,7 @@ from shoal.market.policy.beliefs import Rates
 from shoal.market.policy.markov import Markov, prior_of
 from shoal.market.policy.view import Decision, Policy, View
 from shoal.market.simulate import simulate
-from shoal.market.ticks import Market
+from shoal.market.ticks import Ticks
 
 MEASURED_S = 3_600.0
 """A launch and the work lost with an instance are less than this together where `markov` was measured. Its beliefs say
@@ -55,13 +55,17 @@ class _Instead:
         return Decision(found.offer, Reason(found.reason.code, text, {**found.reason.facts, "replayed_usd": dict(usd)}))
 
 
-def measured(market: Market) -> bool:
+def measured(market: Ticks) -> bool:
     """Whether a job like this is among those that `markov` was measured on."""
     return market.launch > 0 and (market.launch + market.lost) * market.tick_s < MEASURED_S
 
 
 def choose(
-    market: Market, past: Sequence[Market], *, seed: int = 0, baselines: Mapping[str, Callable[[], Policy]] = BASELINES
+    market: Ticks,
+    past: Sequence[Ticks],
+    *,
+    seed: int = 0,
+    baselines: Mapping[str, Callable[[], Policy]] = BASELINES,
 ) -> Choice:
     """For a job on this market, by replays on the `past` ones, which are the same job on other histories. Those that
     are shorter than the deadline cannot tell."""
@@ -84,7 +88,7 @@ def choose(
     return Choice(best, usd, baselines[best]) if cheaper else Choice(usd=usd)
 
 
-def around(market: Market, at: int, ticks: int) -> Rates:
+def around(market: Ticks, at: int, ticks: int) -> Rates:
     """What the history before and after a replay says: a plan must not learn from the future that it is tried on."""
     parts = (slice(0, at), slice(at + ticks, None))
     return prior_of([replace(market, usd=market.usd[part], up=market.up[part], refused=None) for part in parts])

@@ -13,7 +13,7 @@ from shoal.market.policy.beliefs import COUNT, Rates, class_of, learn
 from shoal.market.policy.coarse import plan_for
 from shoal.market.policy.plan import DEMAND, SPOT, WAIT, Plan, Terms, lives
 from shoal.market.policy.view import Decision, View
-from shoal.market.ticks import Bools, Market
+from shoal.market.ticks import Bools, Ticks
 
 _WORDS = ("wait", "spot", "on demand")
 _EQUAL = 1e-3
@@ -143,7 +143,7 @@ _COMMON = Rates(np.full((2, COUNT), 50.0), np.array([[5.0, 3.0, 2.0, 1.0, 0.5]] 
 """Where nothing was learned from others: capacity changes every few hours, and less often the longer it lasts."""
 
 
-def prior_of(markets: Iterable[Market]) -> Rates:
+def prior_of(markets: Iterable[Ticks]) -> Rates:
     """What other zones, or other days, saw."""
     total = Rates.none()
     for market in markets:

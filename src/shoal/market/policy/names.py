@@ -9,7 +9,7 @@ from shoal.market.policy.baselines import Cheapest, EagerFailover, Greedy, Ross,
 from shoal.market.policy.fallback import Choice, choose
 from shoal.market.policy.markov import prior_of
 from shoal.market.policy.view import Policy
-from shoal.market.ticks import Market
+from shoal.market.ticks import Ticks
 
 POLICIES: dict[str, Callable[[], Policy]] = {
     "cheapest": Cheapest, "greedy": Greedy, "uniform-progress": UniformProgress, "failover": EagerFailover,
@@ -18,7 +18,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 NAMES = (*POLICIES, "markov")
 
 
-def policy_named(name: str, market: Market | None = None, past: Sequence[Market] = ()) -> Policy:
+def policy_named(name: str, market: Ticks | None = None, past: Sequence[Ticks] = ()) -> Policy:
     """For a job on this `market`; `past` is the same job on other histories: from them `markov` learns, or another
     policy takes its place (see `fallback.py`)."""
     if name == "markov":

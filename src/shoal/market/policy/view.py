@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.core import Reason
 from shoal.market.history import Floats
-from shoal.market.ticks import Bools, Market
+from shoal.market.ticks import Bools, Ticks
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class View:
     row that of now. `running` has `launching` ticks of its launch to come and was rented `age` ticks ago. Of the
     market only what does not change with time is for policies."""
 
-    market: Market
+    market: Ticks
     tick: int
     work: float
     running: int | None

@@ -28,7 +28,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-class _Times(_Strict):
+class _ExecutionTimes(_Strict):
     batch: int = Field(1, ge=1)
     seconds: Seconds | None = None
     """Constant; or else `quantiles`, by share as text: JSON has no other keys."""
@@ -41,7 +41,7 @@ class _Profile(_Strict):
     memory: Size = 0
     load: SecondsOrNone = 0.0
     slots: int = Field(1, ge=1)
-    times: list[_Times] = Field(min_length=1)
+    times: list[_ExecutionTimes] = Field(min_length=1)
 
 
 class _Profiles(_Strict):
@@ -89,7 +89,7 @@ def read_profiles(path: Path) -> dict[str, ModelProfile]:
     return found
 
 
-def _times(one: _Times) -> ExecutionTime:
+def _times(one: _ExecutionTimes) -> ExecutionTime:
     given = [each for each in (one.seconds, one.quantiles, one.measured) if each is not None]
     if len(given) != 1 or not given[0]:
         raise Invalid(

@@ -19,7 +19,7 @@ from shoal.measure.search.judge import Effort, Goal, Judge, Trial, Verdict
 from shoal.measure.statistics import Estimate, quantile_of
 from shoal.measure.types import Floats
 
-__all__ = ["Capacity", "Effort", "Goal", "Judge", "Probe", "Trial", "Verdict", "find_capacity", "in_chunks", "ramp"]
+__all__ = ["Capacity", "Effort", "Goal", "Judge", "RateProbe", "Trial", "Verdict", "find_capacity", "in_chunks", "ramp"]
 
 _FARTHEST = 4096.0
 """A search does not leave its first guess by more than this factor."""
@@ -31,14 +31,14 @@ _MOST_PROOFS = 4
 """Trials that only give the answer its ends."""
 
 
-class Probe(Protocol):
+class RateProbe(Protocol):
     def __call__(self, rate_per_s: float, enough: Callable[[Floats], bool]) -> None:
         """Offer Poisson requests at this rate and hand the latencies (k,) to `enough`, in order of schedule and with
         infinity for failures, until it says true."""
         ...
 
 
-def in_chunks(sample: Callable[[float, int], Floats], *, chunk: int = 50, warmup: int = 0) -> Probe:
+def in_chunks(sample: Callable[[float, int], Floats], *, chunk: int = 50, warmup: int = 0) -> RateProbe:
     """A probe from a function that gives the latencies of the next n requests at a rate."""
 
     def probe(rate_per_s: float, enough: Callable[[Floats], bool]) -> None:
@@ -87,11 +87,11 @@ class Capacity:
 
 
 @dataclass(slots=True)
-class _Search:
+class _CapacitySearch:
     """Where a search stands. What is *proven* bounds the answer; an undecided trial leans to one side all the same,
     and so shows where to look next."""
 
-    probe: Probe
+    probe: RateProbe
     goal: Goal
     effort: Effort
     on_trial: Callable[[Trial], None] | None
@@ -140,7 +140,7 @@ class _Search:
 
 
 def find_capacity(
-    probe: Probe,
+    probe: RateProbe,
     goal: Goal,
     *,
     start_per_s: float,
@@ -158,14 +158,14 @@ def find_capacity(
             f"{start_per_s:g} requests per second is not a rate", where="start", hint="give a positive number"
         )
     effort = effort or Effort()
-    search = _Search(probe, goal, effort, on_trial, go_on)
+    search = _CapacitySearch(probe, goal, effort, on_trial, go_on)
     reason = _approach(search, start_per_s)
     low, high = search.proven()
     answer = Estimate(_between(search), low, high, effort.confidence)
     return Capacity(goal, answer, tuple(search.trials), reason, _contradictions(search.trials))
 
 
-def _approach(search: _Search, start_per_s: float) -> Reason:
+def _approach(search: _CapacitySearch, start_per_s: float) -> Reason:
     """Try rates until the capacity is known as exactly as it shall be, or as trials can tell; says why it ended."""
     search.attempt(start_per_s)
     step, proofs = _FIRST_STEP, 0
@@ -192,7 +192,7 @@ def _approach(search: _Search, start_per_s: float) -> Reason:
     )
 
 
-def _settled(search: _Search) -> Reason | None:
+def _settled(search: _CapacitySearch) -> Reason | None:
     """Why no rate between the neighbours would tell more."""
     low, high = search.leaning()
     if high <= low * (1 + search.effort.tolerance):
@@ -205,7 +205,7 @@ def _settled(search: _Search) -> Reason | None:
     return None
 
 
-def _unproven(search: _Search) -> float | None:
+def _unproven(search: _CapacitySearch) -> float | None:
     """A rate further off, where an answer that rests on leaning trials still lacks an end; None if both are proven."""
     low, high = search.proven()
     if low == 0:
@@ -213,7 +213,7 @@ def _unproven(search: _Search) -> float | None:
     return search.highest() * _FIRST_STEP if high == math.inf else None
 
 
-def _between(search: _Search) -> float:
+def _between(search: _CapacitySearch) -> float:
     """The rate at which just the allowed share of requests is late: a straight line in logarithms through the fitted
     shares. Inside of what is proven, in any case."""
     low, high = search.leaning()

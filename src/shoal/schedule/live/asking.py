@@ -17,7 +17,7 @@ MOST = 1000
 """Jobs that are shown: those that would change first."""
 
 
-class Asked(NamedTuple):
+class LastQuestion(NamedTuple):
     """The last question, and when it was put (Unix time)."""
 
     at: float
@@ -51,7 +51,7 @@ def ask(lines: Sequence[str], settings: ScheduleSettings) -> WhatIf:
     )  # fmt: skip
 
 
-def table_of(asked: Asked) -> Table:
+def table_of(asked: LastQuestion) -> Table:
     found = asked.answer
     columns = [Column(name="job"), Column(name="tenant"), Column(name="accelerators"), Column(name="now"),
                Column(name="then"), Column(name="share of time", unit=Unit.SHARE), Column(name="why")]  # fmt: skip

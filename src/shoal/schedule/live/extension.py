@@ -21,7 +21,7 @@ from shoal.schedule.models import WhatIf
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
-    from shoal.schedule.live.asking import Asked
+    from shoal.schedule.live.asking import LastQuestion
     from shoal.schedule.live.scheduler import Scheduler
     from shoal.schedule.presets import ScheduleSettings
 
@@ -105,7 +105,7 @@ class Schedule(Extension):
     def __init__(self, server: Server, settings: ScheduleSection) -> None:
         self._server = server
         self._settings = settings
-        self._asked: Asked | None = None
+        self._asked: LastQuestion | None = None
         self._asking = asyncio.Lock()
         self.scheduler: Scheduler | None = None
         if settings.policy != NONE:
@@ -162,11 +162,11 @@ class Schedule(Extension):
         """What this policy would do now: one question at a time, in a thread."""
         async with self._asking:
             lines = await self.snapshot()
-            from shoal.schedule.live.asking import Asked, ask
+            from shoal.schedule.live.asking import LastQuestion, ask
 
             settings = replace(self._settings.rounds(), policy=policy, agnostic=False)
             found = await asyncio.to_thread(ask, lines, settings)
-            self._asked = Asked(self._server.clock.now(), found)
+            self._asked = LastQuestion(self._server.clock.now(), found)
             return found
 
     async def snapshot(self) -> list[str]:

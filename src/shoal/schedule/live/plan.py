@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.core import Reason, Resources
 from shoal.schedule import Allocation, reason_of
-from shoal.schedule.live.problem import LiveProblem, Place, Rules
+from shoal.schedule.live.problem import JobPlace, LiveProblem, Rules
 from shoal.schedule.loop import decide_round
 from shoal.schedule.minimum_run import Unsaved, behind
 from shoal.schedule.policies import POLICIES
@@ -40,13 +40,13 @@ class Plan:
     round: Round
     target: Mapping[str, str]
     rank: Mapping[str, int]
-    leave: Mapping[str, Place] = field(default_factory=dict)
+    leave: Mapping[str, JobPlace] = field(default_factory=dict)
     size: Mapping[str, int] = field(default_factory=dict)
     unsaved: Mapping[str, Unsaved] = field(default_factory=dict)
     waited_since: Mapping[str, float] = field(default_factory=dict)
     past: State = field(default_factory=State)
     settings: Settings = field(default_factory=Settings)
-    promised: Mapping[str, Place] = field(default_factory=dict)
+    promised: Mapping[str, JobPlace] = field(default_factory=dict)
 
     @cached_property
     def row(self) -> Mapping[str, int]:
@@ -71,7 +71,7 @@ class Plan:
         size = self.size.get(job)
         return None if size is None else size // per_rank.accelerator_count
 
-    def gain(self, job: str, before: Place) -> float | None:
+    def gain(self, job: str, before: JobPlace) -> float | None:
         """How many times as fast the job is where it shall run now, of what is known of both places."""
         problem = self.allocation.problem
         chosen, ways = self.allocation.configuration, problem.configurations
@@ -162,7 +162,7 @@ def make(
         if target.get(job) != place.type or size.get(job, place.accelerators) != place.accelerators
     }
     promised = {job: place for job, place in live.promised.items() if target.get(job) == place.type}
-    promised |= {job: Place(target[job], size[job], now) for job in leave if job in target and job in size}
+    promised |= {job: JobPlace(target[job], size[job], now) for job in leave if job in target and job in size}
     plan = Plan(now, decided.allocation, found, target, rank, leave, size, live.unsaved, live.waited_since,
                 past, rounds_of(settings), promised)  # fmt: skip
     return plan, past
@@ -189,7 +189,7 @@ def rules_of(settings: ScheduleSettings) -> Rules:
 def what_if(found: Snapshot, settings: ScheduleSettings) -> Plan:
     """The next round that this policy would make of a snapshot, if no job had a deficit yet. Pure."""
     on = {
-        view.id: Place(view.placed, view.gang, found.now - view.placed_s)
+        view.id: JobPlace(view.placed, view.gang, found.now - view.placed_s)
         for view in found.jobs
         if view.placed is not None
     }

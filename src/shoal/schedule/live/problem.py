@@ -46,7 +46,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JobPlace:
     """Where a competing job runs, or shall run: the type, how many accelerators, since when (it was told so)."""
 
     type: str
@@ -54,7 +54,7 @@ class Place:
     since: float
 
 
-NOWHERE: Mapping[str, Place] = {}
+NOWHERE: Mapping[str, JobPlace] = {}
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ class LiveProblem:
     views: tuple[JobView, ...]
     pools: tuple[Pool, ...]
     tenants: tuple[Tenant, ...]
-    on: Mapping[str, Place]
+    on: Mapping[str, JobPlace]
     since_s: Mapping[str, float] = field(default_factory=dict)
     unsaved: Mapping[str, Unsaved] = field(default_factory=dict)
     slice_s: Mapping[str, float] = field(default_factory=dict)
     waited_since: Mapping[str, float] = field(default_factory=dict)
-    promised: Mapping[str, Place] = field(default_factory=dict)
+    promised: Mapping[str, JobPlace] = field(default_factory=dict)
 
     def problem(self) -> Problem:
         """Raises `Invalid` as `Problem` does."""
@@ -141,11 +141,11 @@ def live_problem(
     oracle: Oracle,
     rules: Rules,
     waited_since: Mapping[str, float] = NONE_WAITS,
-    promised: Mapping[str, Place] = NOWHERE,
+    promised: Mapping[str, JobPlace] = NOWHERE,
 ) -> LiveProblem:
     """`waited_since` and `promised` are the last round's. Pure but for `look`."""
     waiting = [(job, facts) for job in _waiting(snapshot, rules.soon_s) if (facts := look(job.job_id)) is not None]
-    running: list[tuple[Running, Facts, Place | None]] = []
+    running: list[tuple[Running, Facts, JobPlace | None]] = []
     taken: dict[str, int] = {}
     held: dict[str, dict[str, int]] = {}
     for each in snapshot.running.values():
@@ -158,7 +158,7 @@ def live_problem(
         if facts is not None and mine and not facts.leaving:
             place = None
             if kind is not None and not each.stopping:
-                place = Place(kind, each.resources.accelerator_count * len(each.placement), each.started_at)
+                place = JobPlace(kind, each.resources.accelerator_count * len(each.placement), each.started_at)
                 for at, _ in _devices(snapshot, each.placement):
                     if not _shared_out(snapshot, at):  # it may stay where no other may come
                         taken[kind] = taken.get(kind, 0) - 1
@@ -205,13 +205,13 @@ def live_problem(
 
 
 def _still(
-    promised: Mapping[str, Place],
+    promised: Mapping[str, JobPlace],
     between: Set[str],
     pools: Sequence[Pool],
-    on: Mapping[str, Place],
+    on: Mapping[str, JobPlace],
     now: float,
     rules: Rules,
-) -> dict[str, Place]:
+) -> dict[str, JobPlace]:
     """The promises that hold: of jobs `between` two places, for as long as a size is kept, and while there is room.
     Without this, a job that left its place to grow could come back as it was, and would have restarted for nothing."""
     left = {pool.type: pool.count for pool in pools}
@@ -273,13 +273,13 @@ def _without(tenant: Tenant, held: Mapping[str, int]) -> Tenant:
     return replace(tenant, quota=replace(quota, accelerators=total, by_type=by_type))
 
 
-class _Asked(NamedTuple):
+class _Competitor(NamedTuple):
     """A job that competes, where it runs, how many ranks and accelerators it has, or needs to start, and all numbers of
     accelerators at which its speed is to be known."""
 
     job: Pending | Running
     facts: Facts
-    place: Place | None
+    place: JobPlace | None
     ranks: int
     gang: int
     sizes: tuple[int, ...]
@@ -307,7 +307,7 @@ class _Views:
         self._fits: dict[tuple[Resources, int, int, Affinity], frozenset[str]] = {}
         self._known: dict[str, _Speeds] = {}
 
-    def learn(self, jobs: list[_Asked]) -> None:
+    def learn(self, jobs: list[_Competitor]) -> None:
         """Ask the oracle about all jobs at once: one by one takes it ten times as long."""
         if not jobs or not self._types:
             return
@@ -326,16 +326,16 @@ class _Views:
         for each in jobs:
             self._known[each.job.job_id] = {size: next(speeds) for size in each.sizes}
 
-    def asked(self, job: Pending | Running, facts: Facts, place: Place | None) -> _Asked:
+    def asked(self, job: Pending | Running, facts: Facts, place: JobPlace | None) -> _Competitor:
         count = job.resources.accelerator_count
         ranks = _ranks(job, facts) if place is None else place.accelerators // count
         gang = count * ranks
         if not self._rules.sizes or facts.ranks is None:
-            return _Asked(job, facts, place, ranks, gang, (gang,))
+            return _Competitor(job, facts, place, ranks, gang, (gang,))
         sizes = {gang, *(count * each for each in candidate_sizes(*facts.ranks))}
-        return _Asked(job, facts, place, ranks, gang, tuple(sorted(sizes)))
+        return _Competitor(job, facts, place, ranks, gang, tuple(sorted(sizes)))
 
-    def of(self, asked: _Asked) -> JobView:
+    def of(self, asked: _Competitor) -> JobView:
         job, facts, place, ranks, gang, _ = asked
         speeds = self._speeds(job, facts, ranks, gang)
         now = self._snapshot.now
@@ -358,7 +358,7 @@ class _Views:
             elastic=tuple(self._configurations(asked)) if len(asked.sizes) > 1 else (),
         )
 
-    def _configurations(self, asked: _Asked) -> Iterator[Configuration]:
+    def _configurations(self, asked: _Competitor) -> Iterator[Configuration]:
         """A job that would not take its work along is not grown for speed, nor moved: only made smaller, for others."""
         place = asked.place if not saves(asked.facts, self._rules.time_slice_s) else None
         count = asked.job.resources.accelerator_count

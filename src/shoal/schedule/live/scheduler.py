@@ -65,7 +65,7 @@ class _Made(NamedTuple):
     usual: dict[str, float]
 
 
-class _Beside(NamedTuple):
+class _PendingRound(NamedTuple):
     """A round that is being made, of this snapshot."""
 
     snapshot: Snapshot
@@ -92,7 +92,7 @@ class Scheduler:
         self.settings = settings
         self._many = many
         self._made = made
-        self._beside: _Beside | None = None
+        self._beside: _PendingRound | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-schedule")
         self._turn = asyncio.Lock()
         self._reading: asyncio.Future[Any] | None = None
@@ -155,7 +155,7 @@ class Scheduler:
     def _begin(self, snapshot: Snapshot) -> None:
         """Make a round beside. All that changes meanwhile is looked at here (jobs) or waits (the oracle's samples)."""
         facts = facts_by_id(snapshot, self._find)
-        self._beside = _Beside(snapshot, self._thread.submit(self._make, snapshot, facts.get))
+        self._beside = _PendingRound(snapshot, self._thread.submit(self._make, snapshot, facts.get))
         self._beside.made.add_done_callback(lambda _: self._made())
 
     def _make(self, snapshot: Snapshot, look: Look) -> _Made | None:

@@ -21,7 +21,7 @@ from shoal.schedule.rounds import State
 from shoal.schedule.rounds.filling import Filling
 from shoal.schedule.simulate.actuators import Actuators
 from shoal.schedule.simulate.cluster import Cluster
-from shoal.schedule.simulate.lengths import Oracle
+from shoal.schedule.simulate.lengths import LengthOracle
 from shoal.schedule.simulate.options import Run
 from shoal.schedule.simulate.placing import free_places
 from shoal.schedule.simulate.result import OnProgress, Simulated
@@ -64,7 +64,7 @@ class _Simulation:
         self._cluster, self._run, self._cpu_s, self._on_progress = cluster, run, cpu_s, on_progress
         self._measured = np.arange(measured.start, measured.stop)
         self._waiting_for = len(self._measured)
-        self._oracle = Oracle(run.lengths, cluster.workload.steps, run.seed)
+        self._oracle = LengthOracle(run.lengths, cluster.workload.steps, run.seed)
         self._there = Actuators(cluster, run)
         self._active = np.empty(0, np.intp)
         self._arrivals, self._next_arrival, self._prices_at = 0, -math.inf, 0

@@ -49,7 +49,7 @@ class Lengths:
         return f"{self.knows}:{self.factor:g}" if self.knows is Knows.PREDICTED else str(self.knows)
 
 
-class Oracle:
+class LengthOracle:
     """What policies are told about the work that jobs have left."""
 
     def __init__(self, lengths: Lengths, steps: Array, seed: int) -> None:

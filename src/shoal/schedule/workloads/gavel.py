@@ -19,7 +19,7 @@ from shoal.schedule.workloads.files import Lines
 from shoal.schedule.workloads.types import Throughputs, Workload
 
 
-class _Job(NamedTuple):
+class _TraceLine(NamedTuple):
     line: int
     kind: str
     steps: float
@@ -56,7 +56,7 @@ def read_gavel(path: Path | str, throughputs: Throughputs | None = None, *, refe
     )
 
 
-def _job(lines: Lines, number: int, fields: list[str]) -> _Job | None:
+def _job(lines: Lines, number: int, fields: list[str]) -> _TraceLine | None:
     if len(fields) == 10:
         steps, gang, weight, slo, arrived = fields[5:]
     elif len(fields) == 9:
@@ -70,7 +70,7 @@ def _job(lines: Lines, number: int, fields: list[str]) -> _Job | None:
         return None
     if not fields[0].strip():
         lines.fault(number, "the job type is empty")
-    return _Job(
+    return _TraceLine(
         number,
         fields[0].strip(),
         lines.number(number, "number of steps", steps, above=True),
@@ -81,7 +81,7 @@ def _job(lines: Lines, number: int, fields: list[str]) -> _Job | None:
     )
 
 
-def _deadline(source: str, job: _Job, throughputs: Throughputs | None, reference: str) -> float:
+def _deadline(source: str, job: _TraceLine, throughputs: Throughputs | None, reference: str) -> float:
     if job.slo <= 0.0:
         return math.inf
     where = f"{source}:{job.line}"

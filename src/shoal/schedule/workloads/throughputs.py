@@ -36,10 +36,10 @@ def read_throughputs(path: Path | str, *, scaled: bool = False) -> Throughputs:
         raise Invalid(
             "not a table of throughputs", where=f"{path}:1", hint='{"TYPE": {"(\'JOB\', GANG)": {"null": RATE, ...}}}'
         )
-    return _Reader(str(path), text, found).read(scaled)
+    return _TableReader(str(path), text, found).read(scaled)
 
 
-class _Reader:
+class _TableReader:
     def __init__(self, source: str, text: str, table: dict[str, dict[str, Any]]) -> None:
         self._source, self._text, self._table = source, text, table
         self._problems: list[Invalid] = []

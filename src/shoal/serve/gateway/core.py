@@ -20,7 +20,7 @@ from shoal.serve.contract import GatewayConfig, ModelState, VersionStatus
 from shoal.serve.errors import NotReady, RateLimited, UnknownModel
 from shoal.serve.gateway.conditions import summed_up
 from shoal.serve.gateway.directory import Directory, Entry, patience_s
-from shoal.serve.gateway.dispatcher import Call, Dispatcher, Pinned, Queue
+from shoal.serve.gateway.dispatcher import Call, Dispatcher, DispatchQueue, Pinned
 from shoal.serve.gateway.kept import KeptStates
 from shoal.serve.gateway.meter import Meter
 from shoal.serve.gateway.replicas.replica_handle import Replica
@@ -105,7 +105,7 @@ class Gateway:
         known = self._dispatcher.queues.get(key)
         if known is None:
             spec = self._queue_spec(entry, version, 1)
-            self._dispatcher.open_queue(Queue(spec, entry.service_id, entry.name, version, stats))
+            self._dispatcher.open_queue(DispatchQueue(spec, entry.service_id, entry.name, version, stats))
         else:
             known.service_id, known.stats = entry.service_id, stats
         self.changed(key)
@@ -149,13 +149,13 @@ class Gateway:
     # --- calls
 
     @property
-    def queues(self) -> Mapping[str, Queue]:
+    def queues(self) -> Mapping[str, DispatchQueue]:
         return self._dispatcher.queues
 
     def clock(self) -> float:
         return self._dispatcher.clock()
 
-    def queue(self, entry: Entry, version: str) -> Queue:
+    def queue(self, entry: Entry, version: str) -> DispatchQueue:
         return self._dispatcher.queues[entry.key(version)]
 
     def withdraw(self, call: Call) -> None:
@@ -197,7 +197,7 @@ class Gateway:
             request = self.later(entry, request, call.item.arrived)  # an update took its version away: another's turn
 
     def take(
-        self, entry: Entry, queue: Queue, request: InferRequest, metadata: ModelMetadata, *,
+        self, entry: Entry, queue: DispatchQueue, request: InferRequest, metadata: ModelMetadata, *,
         pinned: Pinned | None = None,
         shadow: bool = False,
     ) -> Call:  # fmt: skip
@@ -233,7 +233,7 @@ class Gateway:
             self._shadow(entry, request)
         return call
 
-    def seek(self, entry: Entry, queue: Queue) -> None:
+    def seek(self, entry: Entry, queue: DispatchQueue) -> None:
         """No replica can execute the model now: have one load it. Raises NotReady with the reason if none is going
         to."""
         if not self.replica_set.seek(entry.service_id, queue.spec.key):
@@ -244,7 +244,7 @@ class Gateway:
         why = self.replica_set.why_not(entry.service_id, entry.key(version))
         return NotReady(f"version {version} is ready nowhere: {why}", where=f"model {entry.name!r}")
 
-    async def until_loaded(self, entry: Entry, queue: Queue, request: InferRequest) -> InferRequest:
+    async def until_loaded(self, entry: Entry, queue: DispatchQueue, request: InferRequest) -> InferRequest:
         """Wait until the model was loaded for the first time; before that it is unknown what requests it takes. Returns
         the request to repeat: for this version, with the time that is left. Raises NotReady if the model is not loaded
         in time."""
@@ -266,7 +266,7 @@ class Gateway:
             return request
         return replace(request, timeout_s=max(0.0, patience - (self._dispatcher.clock() - began)))
 
-    def _charge(self, entry: Entry, queue: Queue, samples: int, size: float, now: float) -> float:
+    def _charge(self, entry: Entry, queue: DispatchQueue, samples: int, size: float, now: float) -> float:
         """Take the expected cost from the service's bucket, if it has one. Raises RateLimited."""
         bucket = self._buckets.get(entry.service_id)
         if bucket is None:
@@ -283,7 +283,7 @@ class Gateway:
             )  # fmt: skip
         return cost_s
 
-    def _settle(self, queue: Queue, charged_s: float, took_s: float) -> None:
+    def _settle(self, queue: DispatchQueue, charged_s: float, took_s: float) -> None:
         bucket = self._buckets.get(queue.service_id)
         if bucket is not None:
             bucket.settle(charged_s, took_s, self._dispatcher.clock())
@@ -441,7 +441,7 @@ class Gateway:
 
     # --- what the dispatcher tells
 
-    def spent(self, queue: Queue, executor: str, calls: Sequence[Call], device_s: float, ok: bool) -> None:
+    def spent(self, queue: DispatchQueue, executor: str, calls: Sequence[Call], device_s: float, ok: bool) -> None:
         slot_s = device_s * queue.spec.slots
         if ok:
             self.meter.use(queue.spec.tenant, slot_s)

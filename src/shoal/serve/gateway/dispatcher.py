@@ -18,7 +18,7 @@ from typing import Protocol
 from shoal.core import Overloaded, ShoalError
 from shoal.inference.types import InferRequest, InferResponse
 from shoal.serve.errors import DeadlineMissed, ReplicaLost
-from shoal.serve.gateway.replicas.execution import Execution
+from shoal.serve.gateway.replicas.execution import ExecutionResult
 from shoal.serve.gateway.replicas.replica_handle import Replica
 from shoal.serve.gateway.stats import Stats
 from shoal.serve.replica.messages import Step
@@ -31,7 +31,7 @@ _SWEEP_S = 0.05
 
 
 @dataclass(slots=True, eq=False)
-class Queue:
+class DispatchQueue:
     """What the dispatcher knows of a scheduler's queue. `waiting` are its calls by their number, `running` those
     that are being executed, `copies` how many of a shadow's are on their way. `draining` replicas are about to end, and
     execute only steps of sequences that they hold."""
@@ -63,7 +63,7 @@ class Call:
     executed. `leave` tells the replica so, where its model works in steps."""
 
     item: Item
-    queue: Queue
+    queue: DispatchQueue
     request: InferRequest
     future: asyncio.Future[InferResponse] | None
     charged_s: float = 0.0
@@ -77,7 +77,7 @@ class Call:
 class Accounts(Protocol):
     """Told what calls cost in the end. Nothing may raise."""
 
-    def spent(self, queue: Queue, executor: str, calls: Sequence[Call], device_s: float, ok: bool) -> None:
+    def spent(self, queue: DispatchQueue, executor: str, calls: Sequence[Call], device_s: float, ok: bool) -> None:
         """The calls were executed together by the replica of this name; `ok` if any of them was answered."""
         ...
 
@@ -95,14 +95,14 @@ class Dispatcher:
         self._scheduler = scheduler
         self._accounts = accounts
         self.clock = clock
-        self.queues: dict[str, Queue] = {}
+        self.queues: dict[str, DispatchQueue] = {}
         self._next = 0
         self._timer: asyncio.TimerHandle | None = None
         self._sweep: asyncio.TimerHandle | None = None
 
     # --- queues
 
-    def open_queue(self, queue: Queue) -> None:
+    def open_queue(self, queue: DispatchQueue) -> None:
         """Add an empty queue, which no executor serves yet."""
         self.queues[queue.spec.key] = queue
         self._scheduler.add_queue(queue.spec)
@@ -139,7 +139,7 @@ class Dispatcher:
         if self._sweep is not None:
             self._sweep.cancel()
 
-    def _abandon(self, queue: Queue, why: ShoalError) -> None:
+    def _abandon(self, queue: DispatchQueue, why: ShoalError) -> None:
         calls, queue.waiting = queue.waiting, {}
         for call in calls.values():
             self._accounts.spared(call)
@@ -149,7 +149,7 @@ class Dispatcher:
 
     def submit(
         self,
-        queue: Queue,
+        queue: DispatchQueue,
         request: InferRequest,
         now: float,
         *,
@@ -279,7 +279,9 @@ class Dispatcher:
                 call.leave = partial(executor.leave, done)
         done.add_done_callback(partial(self._ended, batch, calls, executor))
 
-    def _ended(self, batch: Batch, calls: Sequence[Call], executor: Replica, done: asyncio.Future[Execution]) -> None:
+    def _ended(
+        self, batch: Batch, calls: Sequence[Call], executor: Replica, done: asyncio.Future[ExecutionResult]
+    ) -> None:
         """Sends the responses first, so that a later error leaves no client waiting."""
         now, queue = self.clock(), calls[0].queue
         given_up = [queue.running.pop(call.item.number, None) is None for call in calls]
@@ -302,7 +304,7 @@ class Dispatcher:
         self._pump(now)
         self._accounts.spent(queue, executor.name, calls, device_s, answered > 0)
 
-    def _answer(self, calls: Sequence[Call], given_up: Sequence[bool], result: Execution, now: float) -> int:
+    def _answer(self, calls: Sequence[Call], given_up: Sequence[bool], result: ExecutionResult, now: float) -> int:
         """Of how many calls the model made an answer: in the others it failed."""
         stats, wall, device_s = calls[0].queue.stats, time.time(), result.times.device_s
         answered = samples = done = 0

@@ -60,7 +60,7 @@ class ObservedGateway:
     failing: bool = False
 
 
-class Gateway(Protocol):
+class ManagedGateway(Protocol):
     @property
     def socket(self) -> str:
         """Where replicas connect."""

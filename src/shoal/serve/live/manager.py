@@ -13,9 +13,9 @@ from shoal.extension import Extension, LiveJob, Server
 from shoal.serve.contract import GatewayStatus, ServiceStatus, parse_replica_name
 from shoal.serve.lifecycle import ServiceState
 from shoal.serve.live import steps
-from shoal.serve.live.gateway import Gateway, ObservedGateway
+from shoal.serve.live.gateway import ManagedGateway, ObservedGateway
 from shoal.serve.live.history import Histories
-from shoal.serve.live.plan import UNSEEN, ObservedService, Plan, Replica
+from shoal.serve.live.plan import UNSEEN, ObservedService, Plan, PlannedReplica
 from shoal.serve.live.records import ServiceChange, ServiceFilter, ServiceRecord
 from shoal.serve.live.replicas import replica_job
 from shoal.serve.live.repository import ServiceRepository
@@ -54,7 +54,7 @@ class ReplicaSnapshot:
     """A replica's job; whether the gateway sends it requests, and if not what it is at."""
 
     job: JobRecord
-    replica: Replica
+    replica: PlannedReplica
     ready: bool
     text: str = ""
 
@@ -94,7 +94,7 @@ class ServiceExplanation:
 class ServiceManager:
     """`wake` is called after every change."""
 
-    def __init__(self, server: Server, gateway: Gateway, *, wake: Callable[[], None]) -> None:
+    def __init__(self, server: Server, gateway: ManagedGateway, *, wake: Callable[[], None]) -> None:
         self._server = server
         self._repository = ServiceRepository(server.store)
         self._gateway = gateway
@@ -276,7 +276,7 @@ class ServiceManager:
 
     # --- what is to be seen ---
 
-    def replicas(self, service_id: str) -> list[Replica]:
+    def replicas(self, service_id: str) -> list[PlannedReplica]:
         """Those that are not over, oldest first."""
         found = [_replica(live) for live in self._server.owned(service_id)]
         return sorted(found, key=lambda replica: replica.index)
@@ -355,12 +355,12 @@ def summary_of(snapshot: ServiceSnapshot) -> str:
     return f"{state}: {snapshot.reason.text}" if snapshot.reason is not None else str(state)
 
 
-def _replica(live: LiveJob) -> Replica:
+def _replica(live: LiveJob) -> PlannedReplica:
     job = live.job
     _, index, generation = parse_replica_name(job.name)
     waits = live.wait.text if live.wait is not None else str((job.reason or {}).get("text", ""))
     queued = job.state is JobState.QUEUED
-    return Replica(
+    return PlannedReplica(
         job_id=job.id, name=job.name, index=index, generation=generation, state=job.state,
         leaving=job.desired is Desired.CANCEL,
         failures=sum(job.retries.values()),

@@ -31,7 +31,7 @@ FAILURES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class PlannedReplica:
     """One that has not ended. `leaving` once it was asked to. `failures` counts its ends since it last ran well; `last`
     says how it ended last, `why` why it waits."""
 
@@ -84,7 +84,9 @@ class Plan:
     serves: int
 
 
-def plan(service: ServiceRecord, replicas: Sequence[Replica], observed: ObservedService, *, surge: bool = True) -> Plan:
+def plan(
+    service: ServiceRecord, replicas: Sequence[PlannedReplica], observed: ObservedService, *, surge: bool = True
+) -> Plan:
     """`surge`: an update starts a new replica before an old one ends; else an old one ends first."""
     if service.state is ServiceState.STOPPING:
         return _stop(service, replicas)
@@ -121,7 +123,7 @@ def _given_up(service: ServiceRecord) -> Reason | None:
     return found if service.state is ServiceState.FAILED and found is not None and found.code == MODEL else None
 
 
-def _stop(service: ServiceRecord, replicas: Sequence[Replica]) -> Plan:
+def _stop(service: ServiceRecord, replicas: Sequence[PlannedReplica]) -> Plan:
     if not replicas:
         return Plan(0, (), ServiceState.STOPPED, None, service.serves)
     cancel = tuple(Cancel(one.job_id, "its service is stopping") for one in replicas if not one.leaving)
@@ -129,7 +131,9 @@ def _stop(service: ServiceRecord, replicas: Sequence[Replica]) -> Plan:
     return Plan(0, cancel, ServiceState.STOPPING, Reason(STOPPING, left), service.serves)
 
 
-def _surplus(service: ServiceRecord, current: Sequence[Replica], ready: Sequence[Replica]) -> list[Cancel]:
+def _surplus(
+    service: ServiceRecord, current: Sequence[PlannedReplica], ready: Sequence[PlannedReplica]
+) -> list[Cancel]:
     """More of the present generation than wanted: those that are not ready leave first, then the newest."""
     order = sorted(current, key=lambda one: (one in ready, -one.index))
     going = order[: max(0, len(current) - service.replicas)]
@@ -138,9 +142,9 @@ def _surplus(service: ServiceRecord, current: Sequence[Replica], ready: Sequence
 
 def _replaced(
     service: ServiceRecord,
-    current: Sequence[Replica],
-    older: Sequence[Replica],
-    ready: Sequence[Replica],
+    current: Sequence[PlannedReplica],
+    older: Sequence[PlannedReplica],
+    ready: Sequence[PlannedReplica],
     *,
     least: int,
 ) -> list[Cancel]:
@@ -154,9 +158,9 @@ def _replaced(
 
 def _judge(
     service: ServiceRecord,
-    current: Sequence[Replica],
-    older: Sequence[Replica],
-    ready: Sequence[Replica],
+    current: Sequence[PlannedReplica],
+    older: Sequence[PlannedReplica],
+    ready: Sequence[PlannedReplica],
     observed: ObservedService,
 ) -> tuple[ServiceState, Reason | None]:
     wanted = service.replicas
@@ -185,7 +189,9 @@ def _unsettled(service: ServiceRecord) -> ServiceState:
     return ServiceState.DEGRADED if complete_before else ServiceState.DEPLOYING
 
 
-def _trouble(current: Sequence[Replica], ready: Sequence[Replica], observed: ObservedService) -> tuple[str, str] | None:
+def _trouble(
+    current: Sequence[PlannedReplica], ready: Sequence[PlannedReplica], observed: ObservedService
+) -> tuple[str, str] | None:
     """One of `TROUBLES`, if there is any."""
     for replica in current:
         if replica in ready:
@@ -198,7 +204,10 @@ def _trouble(current: Sequence[Replica], ready: Sequence[Replica], observed: Obs
 
 
 def _delay(
-    current: Sequence[Replica], older: Sequence[Replica], ready: Sequence[Replica], observed: ObservedService
+    current: Sequence[PlannedReplica],
+    older: Sequence[PlannedReplica],
+    ready: Sequence[PlannedReplica],
+    observed: ObservedService,
 ) -> tuple[str, str]:
     unready = [replica for replica in current if replica not in ready]
     code = ROLLING if older else STARTING

@@ -11,12 +11,12 @@ from shoal.base.http import HeadTooLarge, TooSlow, UnsupportedCoding
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
 from shoal.inference.errors import BadModel, BadRequest, ModelFailed
 from shoal.serve.errors import (
+    BodyTooLarge,
     DeadlineMissed,
     NotReady,
     RateLimited,
     ReplicaLost,
     SequenceLost,
-    TooLarge,
     TooManySequences,
     UnknownModel,
 )
@@ -48,7 +48,7 @@ _STATUS: tuple[tuple[type[ShoalError], int, str], ...] = (
     # The first class that fits decides, so subclasses stand before their bases.
     (Unauthorized, 401, "UNAUTHENTICATED"),
     (Forbidden, 403, "PERMISSION_DENIED"),
-    (TooLarge, 413, "RESOURCE_EXHAUSTED"),
+    (BodyTooLarge, 413, "RESOURCE_EXHAUSTED"),
     (WrongMethod, 405, "UNIMPLEMENTED"),
     (TooSlow, 408, "CANCELLED"),
     (UnsupportedCoding, 415, "INVALID_ARGUMENT"),

@@ -16,7 +16,7 @@ from shoal.core import Invalid
 from shoal.schedule.baselines.gavel.rounds import GavelRound, GavelRounds
 from shoal.schedule.policies import POLICIES, decide
 from shoal.schedule.simulate.cluster import Cluster
-from shoal.schedule.simulate.lengths import Oracle
+from shoal.schedule.simulate.lengths import LengthOracle
 from shoal.schedule.simulate.options import Baseline, Run
 from shoal.schedule.simulate.result import OnProgress, Simulated
 from shoal.schedule.types import Allocation, Array, Index, Mask, Problem, positions
@@ -31,10 +31,10 @@ def play(cluster: Cluster, run: Run, measured: range, on_progress: OnProgress, c
     assert run.baseline is not None
     if cluster.prices or any(pool.per_node is not None for pool in cluster.pools):
         raise Invalid("Gavel's rounds know no machines, and no prices that change", hint="with --mechanism shoal")
-    return _Simulation(cluster, run, run.baseline, measured, on_progress, cpu_s).result()
+    return _Replay(cluster, run, run.baseline, measured, on_progress, cpu_s).result()
 
 
-class _Simulation:
+class _Replay:
     def __init__(
         self, cluster: Cluster, run: Run, how: Baseline, measured: range, on_progress: OnProgress,
         cpu_s: Callable[[], float],
@@ -45,7 +45,7 @@ class _Simulation:
         self._measured = np.arange(measured.start, measured.stop)
         self._waiting_for = len(self._measured)
         self._policy = POLICIES[run.policy]
-        self._oracle = Oracle(run.lengths, work.steps, run.seed)
+        self._oracle = LengthOracle(run.lengths, work.steps, run.seed)
         self._rounds = GavelRounds(how.rounds)
         self._left, self._done, self._debt = work.steps.copy(), np.zeros(jobs), np.zeros(jobs)
         self._finished, self._started = np.full(jobs, np.nan), np.full(jobs, np.nan)

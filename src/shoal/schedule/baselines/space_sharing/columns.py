@@ -30,7 +30,7 @@ TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
-class Aim:
+class LinearAim:
     """What is maximised: the level t of the rates floor + t * per_level, both (m,); or, where `per_level` is None, the
     sum over jobs and columns of gain (n, m) times the rate there less cost (n, m) times the share of time there."""
 
@@ -79,7 +79,9 @@ class Known:
 NOTHING = Known()
 
 
-def best_in_pairs(market: Market, beside: Beside, aim: Aim, known: Known = NOTHING) -> tuple[Solution, Pairs, Known]:
+def best_in_pairs(
+    market: Market, beside: Beside, aim: LinearAim, known: Known = NOTHING
+) -> tuple[Solution, Pairs, Known]:
     """The optimum for jobs (rows without copies) that may share, and what is known by then. The solution's
     shares are time alone; its rates count both."""
     keys = [beside.kind.astype(np.float64), beside.gang.astype(np.float64), *market.rate, *aim.gain, *aim.cost]
@@ -101,7 +103,7 @@ class _Groups:
     """The program of groups of jobs: `market` has a row per group, `of` (m,) is each job's group, `first` (g,) a job
     of each."""
 
-    def __init__(self, market: Market, beside: Beside, aim: Aim, of: Index, first: Index, known: Kinds) -> None:
+    def __init__(self, market: Market, beside: Beside, aim: LinearAim, of: Index, first: Index, known: Kinds) -> None:
         count = len(first)
         self._market, self._aim, self._of = market, aim, of
         self._size = np.bincount(of, minlength=count).astype(np.float64)

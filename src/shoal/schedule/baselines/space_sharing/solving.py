@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.schedule.baselines.space_sharing.columns import NOTHING, Aim, Known, best_in_pairs
+from shoal.schedule.baselines.space_sharing.columns import NOTHING, Known, LinearAim, best_in_pairs
 from shoal.schedule.policy.subproblem import Subproblem
 from shoal.schedule.solve.search import Solution
 from shoal.schedule.types import Array, Pairs, no_pairs
@@ -32,7 +32,7 @@ class PairSolver:
     ) -> Solution:
         assert self._sub.beside is not None
         none = np.zeros_like(self._sub.market.rate)
-        aim = Aim(floor * LOOSE, per_level, none, none)
+        aim = LinearAim(floor * LOOSE, per_level, none, none)
         solution, self.pairs, self.known = best_in_pairs(self._sub.market, self._sub.beside, aim, self.known)
         return solution
 
@@ -40,15 +40,15 @@ class PairSolver:
 def best_level(sub: Subproblem, floor: Array, per_level: Array, known: object) -> tuple[Solution, Pairs, Known]:
     """As `best_level` of `policy/solving.py`, with what is then known of pairs."""
     none = np.zeros_like(sub.market.rate)
-    return _best(sub, Aim(floor, per_level, none, none), known)
+    return _best(sub, LinearAim(floor, per_level, none, none), known)
 
 
 def best_value(sub: Subproblem, gain: Array, cost: Array, floor: Array, known: object) -> tuple[Solution, Pairs, Known]:
     """As `best_value` of `policy/solving.py`, with what is then known of pairs."""
-    return _best(sub, Aim(floor, None, gain, cost), known)
+    return _best(sub, LinearAim(floor, None, gain, cost), known)
 
 
-def _best(sub: Subproblem, aim: Aim, known: object) -> tuple[Solution, Pairs, Known]:
+def _best(sub: Subproblem, aim: LinearAim, known: object) -> tuple[Solution, Pairs, Known]:
     """The best over pairs, beginning with those that are known, which make the floors possible."""
     assert sub.beside is not None
     loose = replace(aim, floor=aim.floor * LOOSE)

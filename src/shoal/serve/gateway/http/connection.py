@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from shoal.base.http import Malformed, Stopping, TooLarge
+from shoal.base.http import BodyTooLarge, Malformed, Stopping
 from shoal.base.http.answers import JSON, document
 from shoal.base.http.connection import Connection
 from shoal.base.http.head import Head, read_number
@@ -19,7 +19,7 @@ from shoal.inference.protocol import requests, responses
 from shoal.inference.protocol.requests import Reply
 from shoal.inference.types import InferRequest
 from shoal.serve.gateway.http import answers
-from shoal.serve.gateway.http.routes import Asked, Route, find
+from shoal.serve.gateway.http.routes import Asked, HttpRoute, find
 from shoal.serve.protocol.errors import Unauthorized, WrongMethod
 
 if TYPE_CHECKING:
@@ -30,21 +30,21 @@ MOST_JSON = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class HttpCall:
     """A request whose head was let in. `header_length` is that of the JSON in its body if not all of it is."""
 
-    route: Route
+    route: HttpRoute
     tenant: str
     header_length: int | None
 
 
-class InferenceConnection(Connection[Call]):
+class InferenceConnection(Connection[HttpCall]):
     def __init__(self, front: HttpFront, network: str) -> None:
         super().__init__(front, network)
         self._app = front
         self._read: tuple[Head | None, int | None, str | None] = (None, None, None)
 
-    def admit(self, head: Head) -> Call:
+    def admit(self, head: Head) -> HttpCall:
         if head is not self._read[0]:  # mostly it is the same head again
             length = read_number(_single(head, b"inference-header-content-length"), "Inference-Header-Content-Length")
             self._read = head, length, _token(head.get(b"authorization"))
@@ -56,20 +56,20 @@ class InferenceConnection(Connection[Call]):
         if tenant is None:
             what = "this call needs a token" if token is None else "this token is unknown"
             raise Unauthorized(what, hint="send the header Authorization: Bearer TOKEN")
-        call = Call(route, tenant, length)
+        call = HttpCall(route, tenant, length)
         if not head.coding:
             self._check_json(call, head.length)
         return call
 
-    def _check_json(self, call: Call, size: int) -> None:
+    def _check_json(self, call: HttpCall, size: int) -> None:
         self._check_size(size)
         length = call.header_length
         json = size if length is None or call.route.act is not None else length
         if json > MOST_JSON:
             hint = "send tensors as binary data"
-            raise TooLarge(f"the JSON has {json} bytes, {MOST_JSON} are the most that is taken", hint=hint)
+            raise BodyTooLarge(f"the JSON has {json} bytes, {MOST_JSON} are the most that is taken", hint=hint)
 
-    def handle(self, call: Call, body: Buffer) -> None:
+    def handle(self, call: HttpCall, body: Buffer) -> None:
         route, front = call.route, self._app
         self._check_json(call, len(body))
         if route.act is None:
@@ -83,14 +83,14 @@ class InferenceConnection(Connection[Call]):
     def failure(self, error: Exception, rest: bytes) -> bytes:
         return answers.failure(error, rest)
 
-    def _decode(self, call: Call, body: Buffer) -> tuple[InferRequest, Reply]:
+    def _decode(self, call: HttpCall, body: Buffer) -> tuple[InferRequest, Reply]:
         route, tenant, length = call.route, call.tenant, call.header_length
         if length == 0:
             metadata = self._app.backend.metadata(tenant, route.model, route.version)
             return requests.decode_raw(route.model, route.version, tenant, body, metadata)
         return requests.decode(route.model, route.version, tenant, body, length, self._app.shared)
 
-    async def _work(self, call: Call, work: Callable[[], Awaitable[Any]], reply: Reply | None = None) -> None:
+    async def _work(self, call: HttpCall, work: Callable[[], Awaitable[Any]], reply: Reply | None = None) -> None:
         """Answer the call with what comes of the work: an inference in the form of `reply`, or nothing."""
         try:
             found = await work()
@@ -109,7 +109,7 @@ class InferenceConnection(Connection[Call]):
                 self._fail(error)
         self._advance()
 
-    def _cancelled(self, call: Call) -> None:
+    def _cancelled(self, call: HttpCall) -> None:
         """Not by this connection, which gives up its call first: the backend ends."""
         if self._call is call:
             self.refuse(Stopping("the server is being stopped"))

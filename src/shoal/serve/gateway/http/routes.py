@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class HttpRoute:
     """Where a path leads. `act` returns a JSON-able document, bytes as they are, None for an empty answer, or, if it
     `waits`, a coroutine; an inference has no `act`. `public` asks for no token."""
 
@@ -37,13 +37,13 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    route: Route
+    route: HttpRoute
     tenant: str
     body: Buffer
 
 
 @lru_cache(maxsize=1024)
-def find(target: bytes) -> Route:
+def find(target: bytes) -> HttpRoute:
     """The route of a request's target; a query is of no meaning here. Raises NoSuchCall."""
     path = target.partition(b"?")[0].decode("ascii", "replace")
     try:
@@ -52,43 +52,43 @@ def find(target: bytes) -> Route:
         raise BadRequest("the path is not UTF-8", where=f"{path!r:.80}") from None
     match steps:
         case ["v2"]:
-            return Route("GET", _server)
+            return HttpRoute("GET", _server)
         case ["v2", "health", "live"]:
-            return Route("GET", _live, public=True)
+            return HttpRoute("GET", _live, public=True)
         case ["v2", "health", "ready"]:
-            return Route("GET", _ready, public=True)
+            return HttpRoute("GET", _ready, public=True)
         case ["v2", "models", "stats"]:
-            return Route("GET", _statistics)
+            return HttpRoute("GET", _statistics)
         case ["v2", "models", model]:
-            return Route("GET", _metadata, model)
+            return HttpRoute("GET", _metadata, model)
         case ["v2", "models", model, "versions", version]:
-            return Route("GET", _metadata, model, version)
+            return HttpRoute("GET", _metadata, model, version)
         case ["v2", "models", model, "infer"]:
-            return Route("POST", None, model)
+            return HttpRoute("POST", None, model)
         case ["v2", "models", model, "versions", version, "infer"]:
-            return Route("POST", None, model, version)
+            return HttpRoute("POST", None, model, version)
         case ["v2", "models", model, ("ready" | "stats" | "config") as what]:
-            return Route("GET", _OF_MODEL[what], model)
+            return HttpRoute("GET", _OF_MODEL[what], model)
         case ["v2", "models", model, "versions", version, ("ready" | "stats" | "config") as what]:
-            return Route("GET", _OF_MODEL[what], model, version)
+            return HttpRoute("GET", _OF_MODEL[what], model, version)
         case ["v2", "repository", "index"]:
-            return Route("POST", _index)
+            return HttpRoute("POST", _index)
         case ["v2", "repository", "models", model, "load"]:
-            return Route("POST", _load, model, waits=True)
+            return HttpRoute("POST", _load, model, waits=True)
         case ["v2", "repository", "models", model, "unload"]:
-            return Route("POST", _unload, model, waits=True)
+            return HttpRoute("POST", _unload, model, waits=True)
         case ["v2", "systemsharedmemory", "status"]:
-            return Route("GET", _region_status)
+            return HttpRoute("GET", _region_status)
         case ["v2", "systemsharedmemory", "unregister"]:
-            return Route("POST", _unregister)
+            return HttpRoute("POST", _unregister)
         case ["v2", "systemsharedmemory", "region", name, "status"]:
-            return Route("GET", _region_status, region=name)
+            return HttpRoute("GET", _region_status, region=name)
         case ["v2", "systemsharedmemory", "region", name, "register"]:
-            return Route("POST", _register, region=name)
+            return HttpRoute("POST", _register, region=name)
         case ["v2", "systemsharedmemory", "region", name, "unregister"]:
-            return Route("POST", _unregister, region=name)
+            return HttpRoute("POST", _unregister, region=name)
         case ["metrics"]:
-            return Route("GET", _metrics)
+            return HttpRoute("GET", _metrics)
         case _:
             raise NoSuchCall("there is nothing here", where=f"{path:.200}")
 

@@ -19,7 +19,7 @@ _GUESSED_BYTES = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
+class ExecutionResult:
     """What came of each request, in order: its response, or the error that the model has with it (ModelFailed,
     BadRequest; Unavailable if it lacks something, NotReady if it was not loaded any more). `times` are the replica's,
     and so is `work`, of a model that works in steps."""
@@ -77,7 +77,7 @@ def expected_bytes(metadata: ModelMetadata) -> int:
 def execution_of(
     answer: ExecutionResponse, data: memoryview, version: str, metadata: ModelMetadata,
     requests: Sequence[InferRequest],
-) -> tuple[Execution, int]:  # fmt: skip
+) -> tuple[ExecutionResult, int]:  # fmt: skip
     """The answer with the contents of its tensors copied out of `data`, and how many bytes they are. Raises WireError
     if it is no answer to these requests, or claims more than there is."""
     if len(answer.outcomes) != len(requests):
@@ -89,7 +89,7 @@ def execution_of(
         outcome if isinstance(outcome, ShoalError) else _response(outcome, data, version, metadata, request)
         for outcome, request in zip(answer.outcomes, requests, strict=True)
     )
-    return Execution(responses, answer.times, answer.work), used
+    return ExecutionResult(responses, answer.times, answer.work), used
 
 
 def _response(

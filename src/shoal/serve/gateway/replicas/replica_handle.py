@@ -22,9 +22,9 @@ from shoal.inference.opening import LoadReport
 from shoal.inference.runtime import Condition
 from shoal.inference.tensors import Stacked, samples_in, stack
 from shoal.inference.types import Buffer, InferRequest, ModelSpec
-from shoal.serve.errors import NotReady, ReplicaLost, TooLarge
+from shoal.serve.errors import BodyTooLarge, NotReady, ReplicaLost
 from shoal.serve.gateway.replicas.execution import (
-    Execution,
+    ExecutionResult,
     execution_of,
     expected_bytes,
     laid_out_bytes,
@@ -32,7 +32,7 @@ from shoal.serve.gateway.replicas.execution import (
     payload_of,
     wanted_outputs,
 )
-from shoal.serve.replica.arena import Allocator, Arena, Region
+from shoal.serve.replica.arena import Allocator, Arena, Span
 from shoal.serve.replica.messages import (
     ExecutionRequest,
     ModelKey,
@@ -101,7 +101,7 @@ class _Asked:
     future: asyncio.Future[Any]
     settle: Callable[[Frame], Any]
     limit_s: float
-    region: Region | None
+    region: Span | None
     what: str
 
 
@@ -177,7 +177,7 @@ class Replica:
         self.models.pop((name, version), None)
         return self._ask(Kind.UNLOAD, [name, version], _nothing)
 
-    def leave(self, execution: asyncio.Future[Execution]) -> None:
+    def leave(self, execution: asyncio.Future[ExecutionResult]) -> None:
         """Nothing waits for this execution any more; a runtime that works in steps may drop it. Its future ends as
         always."""
         number = next((number for number, asked in self._asked.items() if asked.future is execution), None)
@@ -229,24 +229,24 @@ class Replica:
 
     def execute(
         self, model: str, version: str, requests: Sequence[InferRequest], steps: Sequence[Step] = ()
-    ) -> asyncio.Future[Execution]:
+    ) -> asyncio.Future[ExecutionResult]:
         """Run requests together, as one batch. They have passed `check_request`, and their `batch_key`s are equal. With
         `steps`, each is one of a sequence whose state is here.
 
         The future's result has the model's response to each, errors included. The future fails with ReplicaLost when
-        the replica ends. It fails at once with NotReady if the model is not loaded here, and with TooLarge if
+        the replica ends. It fails at once with NotReady if the model is not loaded here, and with BodyTooLarge if
         the requests cannot be sent.
         """
         try:
             return self._execute((model, version), requests, steps)
         except ShoalError as error:
-            failed: asyncio.Future[Execution] = self._loop.create_future()
+            failed: asyncio.Future[ExecutionResult] = self._loop.create_future()
             failed.set_exception(error)
             return failed
 
     def _execute(
         self, key: ModelKey, requests: Sequence[InferRequest], steps: Sequence[Step]
-    ) -> asyncio.Future[Execution]:
+    ) -> asyncio.Future[ExecutionResult]:
         model, version = key
         gone = self._gone()
         if gone is not None:
@@ -265,14 +265,14 @@ class Replica:
             outputs_at = room = 0
             payload = payload_of(stacked)
             if size_of(payload) > self._limits.message_bytes:
-                raise TooLarge(f"{size_of(payload)} bytes of inputs are more than can be sent to a replica at once")
+                raise BodyTooLarge(f"{size_of(payload)} bytes of inputs are more than can be sent to a replica at once")
         else:
             placed, outputs_at = lay_out(stacked, region.offset)
             self._write_inputs(stacked, placed)
 
-        def settle(frame: Frame) -> Execution:
+        def settle(frame: Frame) -> ExecutionResult:
             if frame.kind is Kind.FAILED:
-                return Execution((read_error(frame.body),) * len(requests), Times(0.0, 0.0, 0.0, 0.0))
+                return ExecutionResult((read_error(frame.body),) * len(requests), Times(0.0, 0.0, 0.0, 0.0))
             answer = read_response(frame.body)
             data = self._view[outputs_at : outputs_at + room] if frame.payload is None else frame.payload
             execution, used = execution_of(answer, data, version, report.metadata, requests)
@@ -303,7 +303,7 @@ class Replica:
         settle: Callable[[Frame], T],
         *,
         limit_s: float | None = None,
-        region: Region | None = None,
+        region: Span | None = None,
         payload: Sequence[Buffer] = (),
         what: str = "saying whether it lives",
     ) -> asyncio.Future[T]:
