@@ -20,7 +20,12 @@ def made_quickly() -> None:
     """For a program of ours, before it imports what defines dataclasses. Python 3.13 compiles once a class by itself."""
     if sys.version_info >= (3, 13):
         return
-    made: dict[str, Any] = {"_cmp_fn": _compared, "_hash_fn": _hashed, "_repr_fn": _shown, "_frozen_get_del_attr": _kept}
+    made: dict[str, Any] = {
+        "_cmp_fn": _compared,
+        "_hash_fn": _hashed,
+        "_repr_fn": _shown,
+        "_frozen_get_del_attr": _kept,
+    }
     if all(hasattr(dataclasses, name) for name in made):
         vars(dataclasses).update(made)
 
@@ -70,7 +75,7 @@ def _shown(fields: Sequence[dataclasses.Field[Any]], globals: object) -> Method:
     return shown
 
 
-def _kept(cls: type, fields: Sequence[dataclasses.Field[Any]], globals: object) -> tuple[Method, Method]:
+def _kept(cls: type[Any], fields: Sequence[dataclasses.Field[Any]], globals: object) -> tuple[Method, Method]:
     names = frozenset(field.name for field in fields)
 
     def __setattr__(self: Any, name: str, value: object) -> None:
