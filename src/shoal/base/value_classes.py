@@ -17,15 +17,10 @@ Method = Callable[..., Any]
 
 
 def made_quickly() -> None:
-    """For a program of ours, before it imports what defines dataclasses. Python 3.13 compiles once a class by itself."""
+    """For a program of ours, before it imports what defines dataclasses. Python 3.13 needs none of this."""
     if sys.version_info >= (3, 13):
         return
-    made: dict[str, Any] = {
-        "_cmp_fn": _compared,
-        "_hash_fn": _hashed,
-        "_repr_fn": _shown,
-        "_frozen_get_del_attr": _kept,
-    }
+    made = {"_cmp_fn": _compared, "_hash_fn": _hashed, "_repr_fn": _shown, "_frozen_get_del_attr": _kept}
     if all(hasattr(dataclasses, name) for name in made):
         vars(dataclasses).update(made)
 
@@ -44,7 +39,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def _compared(name: str, op: str, self_tuple: str, other_tuple: str, globals: object) -> Method:
+def _compared(name: str, op: str, self_tuple: str, _other: str, **_: object) -> Method:
     """`self_tuple` is `(self.x,self.y,)`: Python tells the fields as the text that it would compile."""
     values = _tuple_of([word.removeprefix("self.") for word in self_tuple.strip("()").split(",") if word])
     holds = _OPERATORS[op]
@@ -56,7 +51,7 @@ def _compared(name: str, op: str, self_tuple: str, other_tuple: str, globals: ob
     return method
 
 
-def _hashed(fields: Sequence[dataclasses.Field[Any]], globals: object) -> Method:
+def _hashed(fields: Sequence[dataclasses.Field[Any]], _: object) -> Method:
     values = _tuple_of([field.name for field in fields])
 
     def __hash__(self: Any) -> int:
@@ -65,7 +60,7 @@ def _hashed(fields: Sequence[dataclasses.Field[Any]], globals: object) -> Method
     return __hash__
 
 
-def _shown(fields: Sequence[dataclasses.Field[Any]], globals: object) -> Method:
+def _shown(fields: Sequence[dataclasses.Field[Any]], _: object) -> Method:
     names = [field.name for field in fields]
 
     def __repr__(self: Any) -> str:
@@ -75,7 +70,7 @@ def _shown(fields: Sequence[dataclasses.Field[Any]], globals: object) -> Method:
     return shown
 
 
-def _kept(cls: type[Any], fields: Sequence[dataclasses.Field[Any]], globals: object) -> tuple[Method, Method]:
+def _kept(cls: type[Any], fields: Sequence[dataclasses.Field[Any]], _: object) -> tuple[Method, Method]:
     names = frozenset(field.name for field in fields)
 
     def __setattr__(self: Any, name: str, value: object) -> None:
