@@ -16,7 +16,7 @@ from shoal import __version__
 from shoal.base.console.command import SettingOption, command
 from shoal.base.console.panels import START
 from shoal.base.discover import find, load_all
-from shoal.base.imports import without_pydantic_plugins
+from shoal.base.imports import models_built_later, without_pydantic_plugins
 from shoal.cli.context import CliContext
 from shoal.core import Invalid, ShoalError
 
@@ -98,8 +98,9 @@ def up(
     gc.disable()
     without_pydantic_plugins()
 
-    from shoal.control.server import run_server, start_detached, starter
-    from shoal.control.settings import load_settings
+    with models_built_later():
+        from shoal.control.server import run_server, start_detached, starter
+        from shoal.control.settings import load_settings
 
     flags: dict[str, Any] = {
         "home": context.home, "db": db, "host": host, "port": port, "slots": slots, "engine": engine,

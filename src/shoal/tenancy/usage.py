@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from shoal.contract.principal import ADMIN
 from shoal.contract.records import Event, Usage
-from shoal.tenancy.models import AuditEntry, UsageView
+
+if TYPE_CHECKING:
+    from shoal.tenancy.models import AuditEntry, UsageView
 
 _TENANT = "tenant:"
 _HOUR_S = 3600.0
@@ -14,6 +17,8 @@ _HOUR_S = 3600.0
 
 def usage_of(plane: str, tenant: str, since: float, used: Iterable[Usage]) -> UsageView:
     """Sums over all jobs; a device counts whole for a job that has it with others."""
+    from shoal.tenancy.models import UsageView
+
     jobs, cpu_s, memory_s, devices_s = 0, 0.0, 0.0, dict[str, float]()
     for one in used:
         rank_s = one.ranks * one.ran_s
@@ -32,6 +37,8 @@ def usage_of(plane: str, tenant: str, since: float, used: Iterable[Usage]) -> Us
 def audited(events: Iterable[Event]) -> list[AuditEntry]:
     """What people did, not what the server did by itself. Causes and data are left out: they may hold what is the
     team's own."""
+    from shoal.tenancy.models import AuditEntry
+
     return [
         AuditEntry(
             seq=event.seq, at=event.at, actor=event.actor, kind=event.kind, tenant=event.tenant, job_id=event.job_id,

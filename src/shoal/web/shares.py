@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.admission import Snapshot
 from shoal.base.history import History
-from shoal.web.models import ShareSample
+
+if TYPE_CHECKING:
+    from shoal.web.models import ShareSample
 
 MOST = 100
 """Tenants of one sample: those with the greatest shares."""
@@ -64,6 +66,8 @@ class ShareHistory:
 
     def samples(self, tenant: str | None) -> dict[str, list[ShareSample]]:
         """Oldest first, of this tenant; None: of those with the greatest shares."""
+        from shoal.web.models import ShareSample
+
         points = self._history.points()
         names = [tenant] if tenant is not None else _greatest(mean([shares for _, shares in points])) if points else []
         return {

@@ -7,6 +7,7 @@ from functools import cache
 from pydantic import BaseModel
 
 from shoal.base.discover import Found, find, load_all, problems
+from shoal.base.imports import models_built_later
 from shoal.core import Capability, Invalid
 from shoal.extension import Extension
 
@@ -33,6 +34,11 @@ def missing_components() -> tuple[Capability, ...]:
 
 @cache
 def _extensions() -> tuple[tuple[type[Extension], ...], tuple[Invalid, ...]]:
+    with models_built_later():  # of Shoal's own: a model of others that cannot be built has to be known at the start
+        for part in ("extension", "engine_settings"):
+            for one in find(part).values():
+                if one.own:
+                    one.load()
     loaded, broken = load_all("extension")
     wrong = list(broken)
     found: dict[str, tuple[type[Extension], Found]] = {}

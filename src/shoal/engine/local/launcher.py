@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import marshal
 import os
-import py_compile
 import signal
 import socket
 import sys
 from collections.abc import Mapping
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from typing import Any
 
+from shoal.base.files import write_whole
 from shoal.base.processes import Process, start_ticks
 from shoal.engine.local import supervisor
 
@@ -29,9 +30,13 @@ class Launcher:
         self._script = Path(supervisor.__file__)
 
     def open(self) -> None:
+        compiled = self._home / "supervisor.pyc"
+        code = supervisor.__spec__.loader.get_code(supervisor.__name__)  # type: ignore[union-attr]
+        content = MAGIC_NUMBER + bytes(12) + marshal.dumps(code)  # after the header of a source without a date
         with contextlib.suppress(OSError):  # a full disk: the source does as well, only slower
-            compiled = py_compile.compile(supervisor.__file__, str(self._home / "supervisor.pyc"), doraise=True)
-            self._script = Path(compiled or supervisor.__file__)
+            if not compiled.exists() or compiled.read_bytes() != content:
+                write_whole(compiled, content, mode=0o644, durable=False)
+            self._script = compiled
 
     def start(self, spec: Mapping[str, Any], env: Mapping[str, str]) -> Process:
         """Start one; raises OSError. The spec is in memory only, and complete before the supervisor begins to read."""

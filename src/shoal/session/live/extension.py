@@ -32,10 +32,11 @@ from shoal.session.live.listing import page_of, view_of
 from shoal.session.live.needs import Entrance
 from shoal.session.live.settings import SessionJob, SessionSection
 from shoal.session.live.watching import Watching
-from shoal.session.models import ExecRequest, OpenSession
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
+
+    from shoal.session.models import ExecRequest, OpenSession
 
 _LOOK_S = 0.5
 _READY_S = 10.0

@@ -29,7 +29,6 @@ from shoal.tenancy.live.inside import Inside
 from shoal.tenancy.live.news import News
 from shoal.tenancy.live.repository import PlaneRepository
 from shoal.tenancy.live.shared_engine import HandedOver, SharedEngine
-from shoal.tenancy.models import AuditList, UsageView
 from shoal.tenancy.records import PlaneEvent, PlaneRecord, PlaneState
 from shoal.tenancy.translate import cleared
 from shoal.tenancy.usage import audited, usage_of
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from shoal.control.door import Door
+    from shoal.tenancy.models import AuditList, UsageView
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -257,6 +257,8 @@ class Planes:
 
     async def audit(self, name: str, after: int, limit: int) -> AuditList:
         """What people did in it since that sequence number; it may be asleep or suspended."""
+        from shoal.tenancy.models import AuditList
+
         record = self.find(name)
         async with self._lock(name):
             awake = self._awake.get(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from shoal.contract.events import EventKind
 from shoal.contract.principal import TokenRole, User, submitter
@@ -23,8 +24,10 @@ from shoal.extension import Server
 from shoal.users.accounts import Accounts, SystemUser
 from shoal.users.live.events import UserEvent
 from shoal.users.live.tables import UserRepository
-from shoal.users.models import RemovedView, RuleGiven, UserTokenGiven, UserTokenView, UserView
 from shoal.users.rules import Kind, Role, Rule, RunAs, rule_for
+
+if TYPE_CHECKING:
+    from shoal.users.models import RemovedView, RuleGiven, UserTokenGiven, UserTokenView, UserView
 
 
 class Table:
@@ -101,6 +104,8 @@ class Table:
 
     async def remove(self, kind: Kind, name: str, *, actor: str) -> RemovedView:
         """Raises NotFound."""
+        from shoal.users.models import RemovedView
+
         if (kind, name) not in self.rules:
             raise NotFound(f"there is no {kind} {name!r} in the table", where="name", hint="see `shoal users list`")
         now, tenant = self._server.clock.now(), self.rules[kind, name].tenant
@@ -135,6 +140,8 @@ class Table:
 
     async def told(self, name: str) -> UserView:
         """Who this user is here. Raises NotFound, and Forbidden for one who belongs nowhere."""
+        from shoal.users.models import UserView
+
         account = await self.account(name)
         rule = rule_for(self.rules, account.name, account.group_names)
         run_as = account.name if rule.run_as is RunAs.SELF and rule.role is not Role.VIEWER else None
@@ -145,6 +152,8 @@ class Table:
 
     async def token(self, name: str, asked: UserTokenGiven, *, actor: str) -> UserTokenView:
         """Raises NotFound, and Forbidden for one who belongs nowhere, or is an admin."""
+        from shoal.users.models import UserTokenView
+
         account = await self.account(name)
         rule = rule_for(self.rules, account.name, account.group_names)
         if rule.tenant is None:
