@@ -358,4 +358,4 @@ def _rests_on(snapshot: Snapshot, job: Pending, start: Start) -> str:
     if any(by is EndBy.HISTORY for by, _ in start.ends) and state.mean_runtime_s is not None:
         text += f" ({job.tenant}: {state.mean_runtime_s:.0f} s"
         text += f" +- {state.runtime_std_s:.0f} s over {state.runs} jobs)" if state.runs > 1 else ")"
-    return text + (f"; {start.overdue} overdue, taken to run as long again" if start.overdue else "")
+    return text + (f"; {start.overdue} overdue: assumed to need as much time again" if start.overdue else "")
