@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from shoal.admission import Outlook, explain, with_interval
 from shoal.admission.index import ClusterIndex
 from shoal.admission.lives import Lives
+from shoal.admission.past import PastBook
 
-from .cases import NOW, devices, index_of, job, node, running
+from .cases import NOW, G, devices, index_of, job, node, running
 
 DRAWS = 19
 
@@ -95,6 +97,22 @@ def test_a_queue_starts_within_its_intervals_in_nine_of_ten_cases() -> None:
             widths.append((high - low) / (start - NOW))
     assert 0.8 <= inside / asked <= 0.98
     assert statistics.median(widths) < 6
+
+
+def test_an_interval_is_wider_where_guaranteed_jobs_came_before() -> None:
+    plain = world(Random(3), 16)[0].snapshot(NOW)
+    book = PastBook.thaw(plain.past)
+    book.freeze(NOW - 60.0)
+    book.came(job("g", "other", cls=G))  # the only one: no future draws it again
+    pressed = replace(plain, past=book.freeze(NOW - 50.0))
+    (low, high), (earlier, later) = [
+        with_interval(explain(one, "j2", outlook), outlook).start_between or (0.0, None)
+        for one, outlook in ((plain, Outlook(plain)), (pressed, Outlook(pressed)))
+    ]
+    assert high is not None
+    assert later is not None
+    assert (low - NOW) / (earlier - NOW) == pytest.approx(1.5 / 1.1)
+    assert (later - NOW) / (high - NOW) == pytest.approx(1.5 / 1.1)
 
 
 def test_of_what_nothing_is_known_no_interval_is_said() -> None:

@@ -18,7 +18,7 @@ from shoal.market.optimum import optimum
 from shoal.market.policy.baselines import Greedy, Ross
 from shoal.market.policy.beliefs import COUNT, Rates, age_of, learn
 from shoal.market.policy.coarse import CoarsePlan, plan_for
-from shoal.market.policy.fallback import choose
+from shoal.market.policy.fallback import choose, measured
 from shoal.market.policy.markov import Markov, prior_of
 from shoal.market.policy.names import NAMES, policy_named
 from shoal.market.policy.plan import Plan, Terms, transitions
@@ -243,10 +243,21 @@ def test_another_policy_takes_over_where_replays_say_so() -> None:
     decision = found.policy(None).decide(view_at(long, 40, 8.0, None, 0, 0))
     assert (decision.offer, decision.reason.code) == (0, "late")
     assert "in replays" in decision.reason.text
-    assert choose(replace(long, launch=1), [long], baselines={"late": Late}).name == "markov"
+    assert choose(replace(long, launch=1, work=40.0), [long], baselines={"late": Late}).name == "markov"
     assert choose(long, [market_of(hours[:30], work=8, launch=8)], baselines={"late": Late}).name == "markov"
     worse = choose(long, [long], baselines={"greedy": Greedy})
     assert isinstance(worse.policy(None), Markov) == (worse.name == "markov")
+
+
+def test_jobs_unlike_those_that_markov_was_measured_on_are_told_apart() -> None:
+    usual = market_of([[True]] * 60, work=40, launch=1, deadline=60)
+    assert measured(usual)
+    assert measured(replace(usual, deadline=44))
+    for unlike in (
+        {"launch": 0}, {"launch": 6}, {"lost": 5.0}, {"deadline": 43}, {"work": 35.0}, {"tick_s": 601.0},
+        {"speed": np.array([1.0, 0.5])},
+    ):  # fmt: skip
+        assert not measured(replace(usual, **unlike)), unlike
 
 
 def test_of_offers_on_demand_the_job_has_the_cheapest_that_ends_in_time() -> None:

@@ -156,7 +156,9 @@ def test_a_search_ends_when_its_trials_or_its_time_are_spent() -> None:
     assert tuple(told) == found.trials
     assert len(told) == 4
     hurried = find_capacity(in_chunks(sample(1)), Goal(slo_s), start_per_s=1.0, go_on=lambda: False)
-    assert (hurried.reason.code, len(hurried.trials)) == ("spent", 1)
+    assert (hurried.reason.code, hurried.reason.text) == ("time", "the time was up after 1 trials")
+    assert len(hurried.trials) == 1
+    assert (hurried.rate_per_s.low, hurried.rate_per_s.high) == (hurried.reason.facts["low"], math.inf)
 
 
 def test_trials_that_contradict_each_other_are_told() -> None:

@@ -17,7 +17,7 @@ from shoal.cli.serving import scheduled
 from shoal.core import Invalid, Money
 from shoal.measure.planning.profiles import Demand, ExecutionTime, ModelProfile, ServerType
 from shoal.measure.planning.simulated import SimulatedServer
-from shoal.measure.search.frontier import Frontier, NoCapacity, find_frontier
+from shoal.measure.search.frontier import Frontier, NoCapacity, VectorTrial, find_frontier
 from shoal.measure.search.judge import Effort, Goal, Judge, Verdict
 from shoal.measure.search.monotone import Region
 from shoal.measure.statistics import Estimate
@@ -176,19 +176,25 @@ def test_the_search_says_why_it_ended() -> None:
     assert found.surprise <= 0.05 or found.gap.worst <= 0.05
 
 
-def test_a_search_whose_time_is_up_keeps_what_it_measured() -> None:
-    ended = []
+def test_a_search_whose_time_is_up_begins_no_trial_and_keeps_what_it_measured() -> None:
+    whole, _ = searched(3)
+    alone = sum(len(one.trials) for one in whole.capacities.values())
+    for most in (alone, alone + 1, alone + len(whole.trials) // 2):
+        begun: list[VectorTrial] = []
 
-    def time_is_up() -> bool:
-        ended.append(True)
-        return len(ended) > 2
+        def time_is_up(begun: list[VectorTrial] = begun, most: int = most) -> bool:
+            return len(begun) >= most
 
-    found, _ = searched(3, time_is_up=time_is_up)
-    assert found.reason.code == "time"
-    assert len(found.points) == 3 + 3  # each tenant alone, and the mixes that were begun before
-    assert "the front is known to" in found.reason.text
-    at_once, _ = searched(3, time_is_up=lambda: True)
-    assert at_once.reason.facts["rays"] == 1
+        found, _ = searched(3, time_is_up=time_is_up, on_trial=begun.append)
+        assert len(begun) == most
+        assert found.trials == whole.trials[: most - alone]
+        assert found.reason.code == "time"
+        assert len(found.points) == 3 + found.reason.facts["rays"]  # each tenant alone, and the mixes that were begun
+        assert all(point.total.low <= point.total.value <= point.total.high for point in found.points)
+        assert "the front is known to" in found.reason.text
+    with pytest.raises(NoCapacity, match="the time was up before its capacity alone was known") as caught:
+        searched(3, time_is_up=lambda: True)
+    assert caught.value.where == "t0"
 
 
 def test_searches_come_out_the_same_again() -> None:

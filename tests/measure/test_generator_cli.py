@@ -100,6 +100,11 @@ def test_capacity_shows_its_trials_and_its_answer(url: str) -> None:
     assert "p90 within 100 ms" in shown.stdout
     assert "kept at" in shown.stdout
     assert "800/s" in shown.stderr
+    said = "ends when the rate is known to 90% (--tolerance); each trial takes up to 0.3 s, and none begins after 300 s"
+    assert shown.stderr.startswith(said), "beforehand"
+    hurried = shoal_measure(*words, "--tolerance", "0.001", "--budget", "1ms")
+    assert "the time was up after 1 trials" in hurried.stdout
+    assert "kept at" in hurried.stdout, "what was measured is shown"
     too_slow = shoal_measure("capacity", "-u", url, "-m", "fake", "--slo-p99", "0.5ms", code=1).stdout
     assert "even alone half the requests take longer" in too_slow
     assert "proven" not in too_slow

@@ -197,7 +197,7 @@ class TestSnapshots:
 
 
 def test_compare(inputs: list[str | Path]) -> None:
-    assert "in parts of max-min" in shoal("compare", *inputs, "--policy", "max-min,fifo").stdout
+    assert "as multiples of max-min" in shoal("compare", *inputs, "--policy", "max-min,fifo").stdout
     found = json.loads(shoal("compare", *inputs, "--policy", "max-min,fifo", "--json").stdout)
     assert found["base"] == "max-min"
     assert found["policies"][0]["relative"]["avg_jct_h"] == 1.0

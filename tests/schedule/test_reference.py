@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.core import Tenant
+from shoal.core import Money, Quota, Tenant
 from shoal.schedule import Pool, Problem, decide
 from shoal.schedule.loop import Decided, decide_round
 from shoal.schedule.policy.reference import Reference, advanced
@@ -26,6 +27,11 @@ ONE = (Pool("a", 1),)
 def queue(left_s: list[float], **more: Any) -> Problem:
     """Jobs on one accelerator."""
     return Problem.columnar(more.pop("pools", ONE), np.ones((len(left_s), 1)), work_left=left_s, **more)
+
+
+def saved(kept: Reference) -> Reference:
+    """As it comes back from a file."""
+    return Reference.from_json(json.loads(json.dumps(kept.as_json())))
 
 
 def equal_shares(arrived: list[float], needs_s: list[float]) -> list[float]:
@@ -47,11 +53,15 @@ def equal_shares(arrived: list[float], needs_s: list[float]) -> list[float]:
 
 
 @settings(max_examples=25, deadline=None)
-@given(jobs=st.lists(st.tuples(st.integers(1, 150), st.integers(1, 100)), max_size=5), early=st.booleans())
+@given(
+    jobs=st.lists(st.tuples(st.integers(1, 150), st.integers(1, 100)), max_size=5), early=st.booleans(),
+    restarts=st.booleans(),
+)  # fmt: skip
 def test_it_ends_jobs_when_equal_shares_would_whether_they_are_still_there_or_not(
-    jobs: list[tuple[int, int]], early: bool
+    jobs: list[tuple[int, int]], early: bool, restarts: bool
 ) -> None:
-    """Of equal jobs on one accelerator max-min fairness is processor sharing. All but the first go `early` for real."""
+    """Of equal jobs on one accelerator max-min fairness is processor sharing. All but the first go `early` for real;
+    what is known may come from a file each time."""
     arrived = [0.0, *(float(at) for at, _ in sorted(jobs))]
     needs = [200.0, *(float(each) for _, each in sorted(jobs))]
     ends = equal_shares(arrived, needs)
@@ -61,6 +71,7 @@ def test_it_ends_jobs_when_equal_shares_would_whether_they_are_still_there_or_no
         there = [at for at in range(len(needs)) if arrived[at] <= now and not (at and early and now > arrived[at] + 5)]
         problem = queue([needs[at] for at in there], ids=list(map(str, there)), now=now)
         kept = advanced(kept, problem, np.zeros(len(there)))
+        kept = saved(kept) if restarts else kept
         for at, left_s in zip(there, kept.left_of().tolist(), strict=True):
             if not left_s:
                 over.setdefault(at, now)
@@ -82,6 +93,29 @@ def test_what_is_believed_of_a_length_may_change_and_pools_and_tenants_may_go() 
     kept = advanced(kept, moved, np.zeros(1))
     assert kept.fair.problem is not alone
     assert kept.ends_s().tolist() == pytest.approx([270.0])
+
+
+def test_what_comes_back_from_a_file_decides_as_what_was_saved() -> None:
+    tenants = (Tenant("p", 2.0, Quota(accelerators=3, by_type=(("a", 2),))), Tenant("q"))
+    pools = (Pool("a", 2, Money.usd("2.5"), per_node=2, unconsolidated="a-spread"), Pool("b", 4))
+    rate = [[4.0, 3.0, 1.0], [2.0, 2.0, 2.0], [1.0, 0.0, 0.5]]
+    problem = Problem.columnar(
+        pools,
+        rate,
+        ids=["x", "y", "z"],
+        tenant=[0, 1, 1],
+        tenants=tenants,
+        work_left=[1e4, 2e4, np.nan],
+        gang=[2, 1, 1],
+    )
+    kept = advanced(None, problem, np.zeros(3))
+    later = problem.rows(np.array([0, 2]), ids=["x", "z"], now=100.0)
+    found = [advanced(one, later, np.array([50.0, 20.0])) for one in (kept, saved(kept))]
+    assert found[0].number == found[1].number
+    assert found[0].pace.tolist() == pytest.approx(found[1].pace.tolist())
+    assert found[0].ends_s().tolist() == pytest.approx(found[1].ends_s().tolist(), nan_ok=True)
+    assert saved(kept).fair.problem.pools == pools
+    assert saved(kept).fair.problem.tenants == tenants
 
 
 def test_a_job_that_the_reference_has_ended_comes_first() -> None:

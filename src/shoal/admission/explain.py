@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from shoal.admission import reasons
 from shoal.admission.amounts import held_by_all
@@ -24,6 +25,9 @@ from shoal.core import ANY, NO_AFFINITY, Affinity, NotFound, PriorityClass, Quot
 
 _WIDER = 1.1
 """By this factor both ends of an interval are moved out: futures know less than all that may happen."""
+
+_MUCH_WIDER = 1.5
+"""The same for a job that guaranteed ones may preempt or overtake: they come seldom, and each changes much."""
 
 
 def explain(snapshot: Snapshot, job_id: str, outlook: Outlook | None = None) -> Explanation:
@@ -77,9 +81,21 @@ def with_interval(told: Explanation, outlook: Outlook) -> Explanation:
         return told
     third = len(starts) // 3
     at = min(max(at, starts[third]), starts[-1 - third])
-    now = outlook.snapshot.now
-    latest = None if starts[-1] == math.inf else now + (starts[-1] - now) * _WIDER
-    return replace(told, estimated_start=at, start_between=(now + (starts[0] - now) / _WIDER, latest))
+    now, wider = outlook.snapshot.now, _MUCH_WIDER if _may_be_overtaken(outlook.snapshot, job) else _WIDER
+    latest = None if starts[-1] == math.inf else now + (starts[-1] - now) * wider
+    return replace(told, estimated_start=at, start_between=(now + (starts[0] - now) / wider, latest))
+
+
+def _may_be_overtaken(snapshot: Snapshot, job: Pending) -> bool:
+    """Whether there are guaranteed jobs, or were lately, before which this one gives way."""
+    if job.priority_class is PriorityClass.GUARANTEED:
+        return False
+    others = chain(
+        snapshot.running.values(),
+        snapshot.pending.by_id.values(),
+        (arrival.job for past in snapshot.past.values() for arrival in past.arrivals),
+    )
+    return any(one.priority_class is PriorityClass.GUARANTEED for one in others)
 
 
 def obstacles(
@@ -342,4 +358,4 @@ def _rests_on(snapshot: Snapshot, job: Pending, start: ExpectedStart) -> str:
     if any(by is EndBy.HISTORY for by, _ in start.ends) and state.mean_runtime_s is not None:
         text += f" ({job.tenant}: {state.mean_runtime_s:.0f} s"
         text += f" +- {state.runtime_std_s:.0f} s over {state.runs} jobs)" if state.runs > 1 else ")"
-    return text + (f"; {start.overdue} overdue, taken to run as long again" if start.overdue else "")
+    return text + (f"; {start.overdue} overdue: assumed to need as much time again" if start.overdue else "")

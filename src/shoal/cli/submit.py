@@ -42,7 +42,7 @@ def submit(
         bool, typer.Option("--quiet", "-q", help="Print all ids and nothing else: `... | shoal wait -`.")
     ] = False, **installed: Any,
 ) -> None:  # fmt: skip
-    """Submit jobs; each is durable once its id is printed. Many are told in one line."""
+    """Submit jobs; each is durable once its id is printed. Of many, one line says how many there are."""
     paths = given_paths(files, file)
     if key is not None and len(paths) > 1:
         raise Invalid("one key cannot be for several jobs", where="--key", hint="submit them one by one")

@@ -118,7 +118,7 @@ def finish(job: JobView) -> str | None:
 def why(job: JobView) -> str:
     """What a person would ask next about this job."""
     if job.state is JobState.QUEUED:
-        return str((job.reason or {}).get("text", "waits behind another job of its kind"))
+        return str((job.reason or {}).get("text", "waits behind another job that asks for the same"))
     if job.state is JobState.FAILED:
         return f"{job.error_code}: {job.message}" if job.error_code else job.message
     return job.message

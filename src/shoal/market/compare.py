@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal.market.optimum import Optimum, optimum
-from shoal.market.policy.fallback import choose
+from shoal.market.policy.fallback import Choice, choose
 from shoal.market.policy.markov import prior_of
 from shoal.market.policy.names import policy_named
 from shoal.market.simulate import Outcome, simulate
@@ -45,10 +45,15 @@ def starts_of(market: Ticks, number: int, seed: int) -> list[int]:
     return [int(at) for at in np.random.default_rng(seed).integers(0, room + 1, size=number)]
 
 
-def run(market: Ticks, names: Sequence[str], starts: Sequence[int], past: Sequence[Ticks] = ()) -> list[Start]:
-    """Starts that not even the optimum ends in time are left out. `past` is the same job on other histories."""
+def run(
+    market: Ticks, names: Sequence[str], starts: Sequence[int], past: Sequence[Ticks] = (),
+    choice: Choice | None = None,
+) -> list[Start]:  # fmt: skip
+    """Starts that not even the optimum ends in time are left out. `past` is the same job on other histories; `choice`
+    is the one made by it, where it is known already."""
     prior, found = prior_of(past) if past else None, []
-    choice = choose(market, past) if "markov" in names else None
+    if choice is None and "markov" in names:
+        choice = choose(market, past)
     for at in starts:
         window = market.window(at)
         best = optimum(window)

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
+from shoal.base.extras import install
 from shoal.core import Capability
 from shoal.recurrent.layers.make import best_target
 from shoal.recurrent.llvm.cache import cache_folder
@@ -27,7 +28,7 @@ def examine() -> Sequence[Capability]:
     return [_generator(), *_instructions(), _cores(), _pages(), _cache(), _package("onnxruntime", _WITHOUT_RUNTIME)]
 
 
-_WITHOUT_RUNTIME = "an ONNX file with other than recurrent nodes cannot run: pip install 'shoal[recurrent]'"
+_WITHOUT_RUNTIME = f"an ONNX file with other than recurrent nodes cannot run: {install('recurrent')}"
 
 
 def _package(name: str, without: str) -> Capability:
@@ -38,9 +39,7 @@ def _package(name: str, without: str) -> Capability:
 
 
 def _generator() -> Capability:
-    found = _package(
-        "llvmlite", "ONNX files run in ONNX Runtime, other files are interpreted: pip install 'shoal[recurrent]'"
-    )
+    found = _package("llvmlite", f"ONNX files run in ONNX Runtime, other files are interpreted: {install('recurrent')}")
     target = best_target() if found.available else None
     if target is not None:
         return Capability("code generator", True, f"llvmlite {found.detail}, for {target.name}")

@@ -425,6 +425,11 @@ def test_a_job_that_no_offer_fits_waits_and_says_so(tmp_path: Path) -> None:
         assert world.held() == []
         (why,) = world.plane.obstacles(job)
         assert (why.code, "would never run" in why.text) == ("no-offer", True)
+        hurried = world.plane.job(await world.submit(work="4h", deadline="1h"))
+        (why,) = world.plane.obstacles(hurried)
+        assert why.code == "no-offer"
+        assert why.text.startswith("4 h of work cannot end within 1 h (with its launch, the fastest offer needs 4.0 h")
+        assert world.plane.obstacles(world.plane.job(await world.submit())) == []
 
     play(tmp_path, scene)
 

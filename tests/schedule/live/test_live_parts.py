@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from shoal.admission import decide as admit
 from shoal.cli.app import app
 from shoal.control.settings import load_settings
 from shoal.core import ANY, Invalid, Money, Quota, Tenant
+from shoal.schedule import Pool, Problem
 from shoal.schedule.live.extension import NONE, Schedule, ScheduleSection
 from shoal.schedule.live.facts import Facts, steps_left
 from shoal.schedule.live.placing import Placing, leaving
@@ -28,8 +30,10 @@ from shoal.schedule.live.plan import Plan, make, rules_of
 from shoal.schedule.live.problem import LiveProblem, competing_groups, live_problem, type_of
 from shoal.schedule.live.sampler import Sampler
 from shoal.schedule.live.state_file import NOTHING, load, save
+from shoal.schedule.loop import decide_round
 from shoal.schedule.oracle import Oracle, Sample
 from shoal.schedule.presets import ScheduleSettings
+from shoal.schedule.rounds import State
 from tests.admission.cases import (
     NOW,
     B,
@@ -287,6 +291,24 @@ class TestMemory:
         assert beliefs.as_json() == oracle.as_json()
         assert [path.name for path in tmp_path.iterdir()] == ["m.json"]
         assert (tmp_path / "m.json").stat().st_mode & 0o077 == 0
+
+    def test_max_min_fairness_beside_blend_comes_back_and_a_damaged_one_is_left_aside(self, tmp_path: Path) -> None:
+        problem = Problem.columnar((Pool("v", 1),), np.ones((2, 1)), ids=["x", "y"], work_left=[100.0, 50.0])
+        rules = ScheduleSettings("blend", round_s=60.0)
+        state = decide_round(rules, problem, State(), 0.0).state
+        save(tmp_path / "m.json", state, Oracle())
+        found = load(tmp_path / "m.json")[0]
+        assert found.as_json() == state.as_json()
+        later = problem.again(now=30.0)
+        known = [decide_round(rules, later, one, 30.0).state.reference for one in (state, found)]
+        ends, again = [[] if one is None else one.ends_s().tolist() for one in known]
+        assert again == pytest.approx(ends)
+        assert ends == pytest.approx([170.0, 70.0]), "both have had half of thirty seconds"
+        text = json.loads((tmp_path / "m.json").read_text())
+        for name, value in (("there", [0, 7]), ("share", [[1.0]]), ("now", "soon"), ("pools", None)):
+            told = {**text["rounds"], "reference": {**text["rounds"]["reference"], name: value}}
+            (tmp_path / "m.json").write_text(json.dumps({**text, "rounds": told}))
+            assert load(tmp_path / "m.json")[0] is NOTHING
 
     @pytest.mark.parametrize("text", ["", "[1]", "{", '{"version": 1}', '{"version": 3, "rounds": 3, "oracle": {}}'])
     def test_what_cannot_be_read_is_left_aside(self, tmp_path: Path, text: str) -> None:

@@ -121,10 +121,11 @@ class RestartLimits(Part):
 
 class Restart(Part):
     """When to try again. Preempted attempts always resume and count against no limit. `always` means after a success
-    as well, without limit, the first time at once: such a job ends only when it is asked to."""
+    as well, without limit; the first time there is no wait. Such a job ends only when it is asked to."""
 
     on: Literal["failure", "never", "always"] = Field(
-        default="failure", description="`always`: after a success as well, without limit, the first time at once"
+        default="failure",
+        description="`always`: after a success as well, without limit; the first time there is no wait",
     )
     limits: RestartLimits = Field(
         default=RestartLimits(), description="how many failures are tried again, by whose fault they were"

@@ -93,7 +93,7 @@ _DATA_TYPES = (
 def messages() -> Any:
     """The message classes as attributes, `messages().ModelInferRequest`; nested ones hang on their outer class.
 
-    Raises ImportError without protobuf (`pip install shoal[serve]`).
+    Raises ImportError without protobuf, of the extra `serve`.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 

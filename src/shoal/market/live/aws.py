@@ -1,4 +1,4 @@
-"""EC2 as a provider, through boto3: `pip install shoal[aws]`.
+"""EC2 as a provider, through boto3, of the extra `aws`.
 
 Every instance has the tags of its fleet and token, given with its launch, and a launch carries the token as EC2's own
 client token. It ends by itself at the time in its tag `shoal-until`: a script that it runs at its boot reads that tag

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from shoal.market.live.provider import Listing, Quote
 from shoal.market.policy.view import Decision, Policy, View, dearer, safe
 from shoal.market.tables import egress_usd_per_gb
 from shoal.market.ticks import Bools, Ticks, of_shape
+
+if TYPE_CHECKING:
+    from shoal.market.live.settings import MarketJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,12 @@ class Work:
     state_gb: float = 0.0
     data_gb: float = 0.0
     home: str = ""
+
+
+def work_of(section: MarketJob) -> Work:
+    return Work(
+        section.work, section.deadline, section.launch, section.lost, section.state_gb, section.data_gb, section.home
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,11 +223,18 @@ class Market(Extension, Renting):
     def obstacles(self, sections: Mapping[str, Any], resources: Resources, ranks: int) -> Sequence[Reason] | None:
         if "market" not in sections:
             return None
-        from shoal.market.live.deciding import fits  # loads numpy
+        from shoal.market.live.deciding import fits, market_of, work_of  # loads numpy
 
-        if fits(self.file.listings(), resources, ranks):
-            return ()
-        return (Reason("no-offer", "no offer of the market has what this job asks for: it would never run"),)
+        found = fits(self.file.listings(), resources, ranks)
+        if not found:
+            return (Reason("no-offer", "no offer of the market has what this job asks for: it would never run"),)
+        if self.file.speeds and self._server.ask_all(Speeds):
+            return ()  # a forecast may know that it is faster
+        try:
+            market_of(found, work_of(MarketJob.model_validate(sections["market"])), self.file.tick, self.file.speeds)
+        except Invalid as error:
+            return (Reason("no-offer", f"{error}: it would never run"),)
+        return ()
 
     # --- decide ---
 

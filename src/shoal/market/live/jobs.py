@@ -14,7 +14,6 @@ from shoal.market.history import Offer
 from shoal.market.live.deciding import (
     Fit,
     Held,
-    Work,
     decide,
     fits,
     market_of,
@@ -22,6 +21,7 @@ from shoal.market.live.deciding import (
     up_of,
     view_of,
     what_if,
+    work_of,
 )
 from shoal.market.live.records import Rental, RentalState
 from shoal.market.live.renter import Renter
@@ -74,16 +74,7 @@ class Demand:
         fits."""
         job = live.job
         fitting = fits(list(self._renter.listings.values()), job.resources, job.min_ranks)
-        work = Work(
-            section.work,
-            section.deadline,
-            section.launch,
-            section.lost,
-            section.state_gb,
-            section.data_gb,
-            section.home,
-        )
-        market = market_of(fitting, work, self._file.tick, self._speeds(live, fitting))
+        market = market_of(fitting, work_of(section), self._file.tick, self._speeds(live, fitting))
         speed = self._file.simulated.speed if self._file.provider == "simulated" else 1.0
         client = Client(
             job.id, job.tenant, fitting, market, policy_named(self._file.policy), now - (at - job.submitted_at) * speed,

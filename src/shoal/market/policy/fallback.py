@@ -19,6 +19,10 @@ MEASURED_S = 3_600.0
 """A launch and the work lost with an instance are less than this together where `markov` was measured. Its beliefs say
 little of what lasts longer than most capacity does."""
 
+SLACK, WORK_S, TICK_S = 1.1, 6 * 3_600.0, 600.0
+"""The least deadline over the work, the least work and the longest tick of these jobs. With less slack the safety net
+decides nearly everything, and few or long ticks leave a plan little to plan."""
+
 CHEAPER = 0.01
 """A baseline has to be cheaper by this part: starts overlap, so that smaller differences are chance."""
 
@@ -57,7 +61,14 @@ class _Instead:
 
 def measured(market: Ticks) -> bool:
     """Whether a job like this is among those that `markov` was measured on."""
-    return market.launch > 0 and (market.launch + market.lost) * market.tick_s < MEASURED_S
+    alone = market.work / float(market.speed[market.fallback])
+    return (
+        market.launch > 0
+        and (market.launch + market.lost) * market.tick_s < MEASURED_S
+        and market.deadline + 1 > SLACK * alone
+        and market.work * market.tick_s >= WORK_S
+        and market.tick_s <= TICK_S
+    )
 
 
 def choose(

@@ -92,7 +92,7 @@ def frontier(
     ] = 10_000,
     trial_time: Annotated[str, typer.Option("--trial-time", help="At most so long at one vector of rates.")] = "60s",
     within: Annotated[
-        str, typer.Option("--within", help="Start no further mix after so long, and keep what was measured.")
+        str, typer.Option("--within", help="Begin no trial after so long, and keep what was measured.")
     ] = "10m",
     html: HtmlOption = None,
     *,
@@ -122,7 +122,7 @@ def frontier(
     effort = Effort(tolerance, confidence, trial_requests)
     most_s, within_s = seconds_of(trial_time, "--trial-time"), seconds_of(within, "--within")
     began = time.monotonic()
-    context.note(f"each trial takes up to {most_s:g} s; no further mix is begun after {within_s:g} s (--within)")
+    context.note(f"each trial takes up to {most_s:g} s; none begins after {within_s:g} s (--within)")
 
     def told(trial: VectorTrial) -> None:
         clear()

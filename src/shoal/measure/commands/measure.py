@@ -174,6 +174,11 @@ def capacity(
     if (slo_p99 is None) == (slo is None):
         raise Invalid("give one objective", where="--slo-p99", hint="--slo-p99 50ms, or --slo 50ms --quantile 0.95")
     goal = Goal(seconds_of(slo_p99, "--slo-p99"), 0.99) if slo_p99 else Goal(seconds_of(slo, "--slo"), quantile)
+    trial_s, budget_s = seconds_of(trial_time, "--trial-time"), seconds_of(budget, "--budget")
+    context.note(
+        f"ends when the rate is known to {tolerance:.0%} (--tolerance); each trial takes up to {trial_s:g} s, and none "
+        f"begins after {budget_s:g} s (--budget)"
+    )
     with bar("searching") as on_progress:
         found = measure_capacity(
             Target(url, model, version, sending.token, inputs=sending.maker()),
@@ -181,8 +186,8 @@ def capacity(
             effort=Effort(tolerance, confidence, trial_requests),
             settings=sending.settings(),
             start_per_s=start_rate,
-            trial_s=seconds_of(trial_time, "--trial-time"),
-            budget_s=seconds_of(budget, "--budget"),
+            trial_s=trial_s,
+            budget_s=budget_s,
             on_trial=told,
             on_progress=on_progress,
         )

@@ -187,9 +187,11 @@ def _approach(search: _CapacitySearch, start_per_s: float) -> Reason:
             search.attempt(end)
         else:
             return reason
-    return Reason(
-        "spent", f"no more than these {len(search.trials)} trials were allowed", {"trials": len(search.trials)}
-    )
+    count = len(search.trials)
+    if count < search.effort.most_trials:
+        low, high = search.proven()
+        return Reason("time", f"the time was up after {count} trials", {"trials": count, "low": low, "high": high})
+    return Reason("spent", f"no more than these {count} trials were allowed", {"trials": count})
 
 
 def _settled(search: _CapacitySearch) -> Reason | None:

@@ -69,7 +69,7 @@ def find_frontier(
 ) -> Frontier:
     """Search until the Pareto front is known to `gap` (in sums of normalised throughput): no mix is open by more, or
     for as many mixes in a row as there are tenants the front was where its neighbours said. Or until this number of
-    `rays` was searched (None: 4 per tenant), or after the mix at whose end `time_is_up` says so: what was measured
+    `rays` was searched (None: 4 per tenant), or after the trial at whose end `time_is_up` says so: what was measured
     until then is kept, and the reason states how exactly the front is known.
 
     `start_per_s` are first guesses of the dedicated capacities, which are searched for first unless they are given.
@@ -80,7 +80,7 @@ def find_frontier(
     effort = effort or Effort(tolerance=0.1, most_requests=10_000)
     if not 2 <= len(goals) <= MOST_TENANTS:
         raise Invalid(f"a Pareto front of {len(goals)} tenants", where="tenants", hint=f"give 2 to {MOST_TENANTS}")
-    search = _Search(probe, goals, effort, on_trial)
+    search = _Search(probe, goals, effort, on_trial, time_is_up)
     capacities = {} if dedicated else search.alone(start_per_s)
     search.begin(dedicated or {name: one.rate_per_s for name, one in capacities.items()})
     candidates = _candidates(len(goals), seed)
@@ -90,6 +90,11 @@ def find_frontier(
     while True:
         widths = search.widths(candidates)
         recent = max(surprises[-len(goals) :], default=math.inf)
+        if time_is_up():
+            widest = float(widths.max())
+            text = f"the time is up after {search.rays} mixes; the front is known to {widest:.2f}"
+            reason = Reason("time", text, {"rays": search.rays, "gap": widest})
+            break
         if wanted:
             surprises.append(search.ray(wanted.pop(0)))
         elif widths.max() <= gap:
@@ -102,11 +107,6 @@ def find_frontier(
         elif search.rays >= most:
             reason = Reason("rays", f"{search.rays} mixes were searched, as many as allowed", {"rays": most})
             break
-        elif search.rays and time_is_up():
-            widest = float(widths.max())
-            text = f"the time is up after {search.rays} mixes; the front is known to {widest:.2f}"
-            reason = Reason("time", text, {"rays": search.rays, "gap": widest})
-            break
         else:
             surprises.append(search.ray(candidates[int(np.argmax(widths * search.distances(candidates)))]))
     return search.frontier(candidates, recent, reason, capacities)
@@ -118,6 +118,7 @@ class _Search:
     goals: Mapping[str, Goal]
     effort: Effort
     on_trial: Callable[[VectorTrial], None]
+    time_is_up: Callable[[], bool]
     scale: Floats = field(default_factory=lambda: np.empty(0))
     region: Region = field(init=False)
     dedicated: Mapping[str, Estimate] = field(default_factory=dict)
@@ -142,12 +143,20 @@ class _Search:
         def probe(rate_per_s: float, enough: Callable[[Floats], bool]) -> None:
             self.probe({name: rate_per_s}, lambda samples: enough(samples[name]))
 
-        return find_capacity(probe, goal, start_per_s=start_per_s, effort=self.effort, on_trial=told)
+        return find_capacity(
+            probe, goal, start_per_s=start_per_s, effort=self.effort, on_trial=told,
+            go_on=lambda: not self.time_is_up(),
+        )  # fmt: skip
 
     def begin(self, dedicated: Mapping[str, Estimate]) -> None:
         for at, name in enumerate(self.goals):
             alone = dedicated[name]
             if not (alone.low > 0 and alone.high < math.inf and alone.value > 0):
+                if self.time_is_up():
+                    raise NoCapacity(
+                        "the time was up before its capacity alone was known", where=name,
+                        hint="give more time to the search, or less to each trial",
+                    )  # fmt: skip
                 raise NoCapacity(
                     "it keeps its objective at no rate that was tried, even alone"
                     if not alone.low > 0
@@ -185,7 +194,7 @@ class _Search:
         on_ray: list[tuple[float, VectorTrial]] = []
         aim: float | None = expected / math.sqrt(1 + tolerance)
         step = tolerance
-        while len(on_ray) < self.effort.most_trials:
+        while len(on_ray) < self.effort.most_trials and not (on_ray and self.time_is_up()):
             low, high = float(self.region.inner(mix)[0]), float(self.region.outer(mix)[0])
             vain = [at for at, trial in on_ray if trial.verdict is Verdict.UNDECIDED and low < at < high]
             if len(vain) > _MOST_UNDECIDED or high <= low * (1 + tolerance):

@@ -11,6 +11,7 @@ import typer
 
 from shoal.base.console.command import FAILED, CommandContext, command
 from shoal.base.console.panels import TOOLS
+from shoal.base.extras import install
 from shoal.core import Invalid, Unavailable
 from shoal.recurrent.commands.chip import chip
 
@@ -198,7 +199,7 @@ def _target() -> Target:
 
     found = best_target()
     if found is None:
-        raise Unavailable("there is no code generator here", hint="pip install 'shoal[recurrent]'")
+        raise Unavailable("there is no code generator here", hint=install("recurrent"))
     return found
 
 

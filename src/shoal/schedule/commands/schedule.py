@@ -121,7 +121,7 @@ def compare(
     play: Play,
     policy: PoliciesOption = "fifo,max-min,finish-time,makespan,blend",
 ) -> None:
-    """Play a trace under several policies, and say what each is in parts of the first one's result. Simulated."""
+    """Play a trace under several policies, and show each as a multiple of the first one's result. Simulated."""
     from shoal.schedule.commands import view
     from shoal.schedule.commands.inputs import Inputs, played
     from shoal.schedule.metrics import relative

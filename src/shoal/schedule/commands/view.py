@@ -97,9 +97,9 @@ def sizes(found: Sequence[Played]) -> None:
 
 
 def compared(found: Sequence[Played]) -> None:
-    """Each policy in parts of the first."""
+    """Each policy as a multiple of the first."""
     every = [each.metrics for each in found]
-    print(f"simulated; in parts of {every[0].policy}")
+    print(f"simulated; other policies as multiples of {every[0].policy}")
     output.put(output.table(["policy", *_NAMES], [[every[0].policy, *cells(every[0])]]))
     rows = []
     for each in every[1:]:

@@ -8,14 +8,16 @@ Protocol (Friedman and Henderson, SIGMETRICS'03). Work is counted in seconds whe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 
-from shoal.schedule.policy.max_min import max_min
-from shoal.schedule.types import Allocation, Array, Index, Mask, Problem, positions
+from shoal.core import Money, Quota, Tenant
+from shoal.schedule.policy.max_min import NAME, max_min
+from shoal.schedule.types import Allocation, Array, Index, Mask, Pool, Problem, positions
 
 OVER_S = 1e-3
 """A job with less left than this has ended."""
@@ -59,6 +61,37 @@ class Reference:
         with np.errstate(divide="ignore"):
             takes_s = self.left_s / self.pace
         return np.where(self.row >= 0, np.append(takes_s, 0.0)[self.row], 0.0)
+
+    def as_json(self) -> dict[str, Any]:
+        told = self.fair.problem
+        return {
+            "now": self.now, "number": self.number, "ids": list(map(str, self.ids)), "there": self.row.tolist(),
+            "needs_s": self.needs_s.tolist(), "left_s": self.left_s.tolist(), "share": self.fair.share.tolist(),
+            "jobs": list(map(str, told.ids)), "pools": [asdict(pool) for pool in told.pools],
+            "tenants": [asdict(tenant) for tenant in told.tenants],
+            **{name: getattr(told, name).tolist() for name in (*_BY_JOB, "tenant")},
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """Raises KeyError, TypeError or ValueError, and `Invalid`, for what is no reference."""
+        pools = [Pool(**{**pool, "price_per_hour": Money(**pool["price_per_hour"])}) for pool in found["pools"]]
+        tenants = tuple(Tenant(one["name"], one["weight"], _quota(one["quota"])) for one in found["tenants"])
+        jobs, ids, now = found["jobs"], tuple(map(str, found["ids"])), float(found["now"])
+        given = {name: found[name] for name in (*_BY_JOB, "tenant") if name != "rate"}
+        wide = (len(jobs), sum(1 + (pool.unconsolidated is not None) for pool in pools))
+        rate = np.array(found["rate"], np.float64).reshape(wide)
+        problem = Problem.columnar(pools, rate, now=now, ids=list(map(str, jobs)), tenants=tenants, **given)
+        fair = Allocation(problem, NAME, np.array(found["share"], np.float64).reshape(wide), np.zeros(len(pools)))
+        row = np.array(found["there"], np.intp).reshape(len(ids))
+        needs_s, left_s = (np.array(found[name], np.float64).reshape(len(jobs)) for name in ("needs_s", "left_s"))
+        if not ((row >= -1) & (row < len(jobs))).all() or not np.isfinite([now, *fair.share.flat]).all():
+            raise ValueError("a number of the reference is out of range")
+        return cls(now, ids, row, needs_s, left_s, fair, int(found["number"]))
+
+
+def _quota(found: Mapping[str, Any]) -> Quota:
+    return Quota(**{**found, "by_type": tuple((kind, most) for kind, most in found["by_type"])})
 
 
 def advanced(before: Reference | None, problem: Problem, worked_s: Array) -> Reference:

@@ -47,11 +47,9 @@ class State:
     (m,) where the last round put it, or -1, `since` (m,) when; `ran` (m,) whether it ever ran. `worked_s` (m,) is how
     long what it did would have taken where it is fastest, at its least size. `fair` is what is remembered of rounds of
     max-min fairness, which are not carried out, where the policy asks for them, `reference` of max-min fairness in
-    fractions of time, for `blend` (not kept when a server is restarted).
-    `arrived` (m,) is when a job came, and
-    `took_s` (up to TOOK) how long the last jobs took that are no longer there. `promised_s`, `received_s` and `why`
-    (m, WINDOW) are what shares came to in each of the last rounds, what was received, and why the job was where it was
-    (`Why`; -1 before it was there)."""
+    fractions of time, for `blend`. `arrived` (m,) is when a job came, and `took_s` (up to TOOK) how long the last jobs
+    took that are no longer there. `promised_s`, `received_s` and `why` (m, WINDOW) are what shares came to in each of
+    the last rounds, what was received, and why the job was where it was (`Why`; -1 before it was there)."""
 
     number: int = 0
     settled: float | None = None
@@ -81,6 +79,7 @@ class State:
         return {
             "version": VERSION, "number": self.number, "settled": self.settled, "ids": list(map(str, self.ids)),
             "columns": self.columns, "fair": None if self.fair is None else self.fair.as_json(),
+            "reference": None if self.reference is None else self.reference.as_json(),
             **{name: getattr(self, name).tolist() for name in _ARRAYS},
         }  # fmt: skip
 
@@ -98,7 +97,12 @@ class State:
             }
             settled = None if found["settled"] is None else float(found["settled"])
             fair = None if found["fair"] is None else cls.from_json(found["fair"])
-            state = cls(int(found["number"]), settled, ids, columns, fair=fair, **arrays)
+            reference = None
+            if found.get("reference") is not None:
+                from shoal.schedule.policy.reference import Reference
+
+                reference = Reference.from_json(found["reference"])
+            state = cls(int(found["number"]), settled, ids, columns, fair=fair, reference=reference, **arrays)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Invalid(f"no state of rounds: {error}") from None
         if not all(np.isfinite(each).all() for each in (np.array(settled or 0.0), *arrays.values())):
