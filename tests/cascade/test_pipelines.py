@@ -173,6 +173,22 @@ def test_what_the_original_refuses_is_refused() -> None:
             cascade.predict(bad)
 
 
+def test_values_of_another_type_get_what_they_get_from_the_original() -> None:
+    X = pd.DataFrame({"size": np.arange(60.0), "kind": list("abc") * 20})
+    parts = ColumnTransformer([("n", StandardScaler(), ["size"]), ("kind", OneHotEncoder(), ["kind"])])
+    pipeline = make_pipeline(parts, LogisticRegression()).fit(X, X["size"] > 30)
+    cascade = compiled(pipeline, X)
+    days = pd.date_range("2020-01-01", periods=60).to_numpy()
+    for same in (X["size"].astype(int), X["size"].astype(str), X["size"] > 9, X["size"].astype("float32"), days):
+        np.testing.assert_array_equal(cascade.predict(X.assign(size=same)), pipeline.predict(X.assign(size=same)))
+    more = X.assign(other=1)
+    np.testing.assert_array_equal(cascade.predict(more[["other", "kind", "size"]]), pipeline.predict(more))
+    for refused in (X.assign(size=1j), X.assign(size=[{}] * 60), X.assign(kind=None)):
+        for one in (cascade, pipeline):
+            with pytest.raises((ValueError, TypeError)):
+                one.predict(refused)
+
+
 def test_a_step_over_all_groups_makes_one_opaque_group_that_is_named() -> None:
     X, y = frame()
     columns = ColumnTransformer([("a", "passthrough", ["income"]), ("b", "passthrough", ["visits"])])
