@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +82,36 @@ def test_a_function_that_cannot_be_imported_is_not_written(tmp_path: Path) -> No
     )
     with pytest.raises(Invalid, match="cannot be imported"):
         cascade.save(tmp_path / "one.cascade")
+
+
+@pytest.mark.slow
+def test_a_certificate_is_for_the_code_of_its_functions(tmp_path: Path) -> None:
+    """In a process of its own each time: it has the module as it is then."""
+    make = (
+        "import numpy as np, pandas as pd\n"
+        "from sklearn.linear_model import LogisticRegression\n"
+        "from sklearn.pipeline import make_pipeline\n"
+        "from sklearn.compose import ColumnTransformer\n"
+        "from sklearn.preprocessing import FunctionTransformer\n"
+        "from shoal.cascade import optimize\n"
+        "import mine\n"
+        "X = pd.DataFrame(np.random.default_rng(0).normal(size=(3000, 2)) * [1, 20], columns=['x', 'y'])\n"
+        "parts = [('x', FunctionTransformer(mine.half), ['x']), ('y', 'passthrough', ['y'])]\n"
+        "c = optimize(make_pipeline(ColumnTransformer(parts), LogisticRegression()), X, X.x + X.y > 0, max_loss=0.05,"
+        " objective='single')\n"
+        "print(c.certificate is not None, c.explain().get('reason')); c.save('one.cascade')\n"
+    )
+    look = "from shoal.cascade import Cascade; c = Cascade.load('one.cascade'); print(c.certificate, c.explain()['reason'])"
+    code = "import time\n\n\ndef half(x):\n    time.sleep(1e-4)\n    return x / 2\n"
+    (tmp_path / "mine.py").write_text(code)
+    assert "True" in ran(make, tmp_path)
+    (tmp_path / "mine.py").write_text(code.replace("/ 2", "/ 3"))
+    assert "None the code of mine:half is not what was certified" in ran(look, tmp_path)
+
+
+def ran(script: str, folder: Path) -> str:
+    path = f"{folder}:{Path(__file__).parents[2]}"
+    command = [sys.executable, "-c", script]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": path}
+    ).stdout
