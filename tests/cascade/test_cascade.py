@@ -46,6 +46,9 @@ def test_most_rows_take_the_cheap_stage_within_the_tolerance(optimized: Cascade)
         alone = optimized.run(optimized.table([rows[row]]))
         assert (optimized.named(alone.scores).tolist(), alone.stages.tolist()) == ([label], [stage])
     assert "at most 1 points less accurate, with 95 % confidence" in told["certificate"]["statement"]
+    for group in told["groups"]:
+        assert all(one["us"] > 0 <= one["spread_us"] for one in group["cost"].values())
+        assert set(group["cost"]) == {"before", "before_single", "batch", "single"}
     json.dumps(told)
 
 

@@ -14,7 +14,7 @@ from shoal.cascade import native
 from shoal.cascade.caching import choose_caches
 from shoal.cascade.cascade import Cascade
 from shoal.cascade.certificate import Aim, rows_needed
-from shoal.cascade.costs import Cost, GroupCost, choose_evaluator, compare, group_costs, interleaved
+from shoal.cascade.costs import Cost, GroupCost, choose_evaluator, compare, group_costs, interleaved, model_cost
 from shoal.cascade.frontend.models import lower_model
 from shoal.cascade.frontend.pipelines import lower_pipeline, split
 from shoal.cascade.methods import Method
@@ -89,6 +89,9 @@ def optimize(
     cascade.kinds = kinds_of(table)
     cascade.used = {role: roles.fingerprints(role) for role in ("fit", "select")}
     report = _report(program, remarks, costs, roles, seed)
+    if compiled and program.stages[-1].model.kind != "linear":
+        measured = model_cost(program, table.take(roles.select))
+        report["model_cost"] = {how: one.as_json() for how, one in measured.items()}
     if compiled:
         report["against_original"] = _against(cascade, original, X, roles)
     cascade.prefer_original |= not compiled
@@ -344,8 +347,9 @@ def _model_costs(subsets: Subsets, chosen: list[Subset]) -> dict[Subset, float]:
 
 
 def _us(cost: GroupCost, objective: str, *, before: bool) -> float:
-    if before and cost.before is not None:
-        return cost.before.us
+    old = cost.before_single if objective == "single" else cost.before
+    if before and old is not None:
+        return old.us
     return cost.batch.us if objective == "batch" else cost.single.us
 
 
@@ -373,7 +377,7 @@ def _report(program: Program, remarks: list[str], costs: list[GroupCost], roles:
         "groups": [
             {
                 "name": group.name,
-                "columns": list(group.columns),
+                "columns": list(group.lineage),
                 "steps": [step.kind for step in group.steps],
                 "width": group.width,
                 "opaque": group.opaque,
