@@ -123,7 +123,10 @@ def test_a_certificate_is_for_the_code_of_its_functions(tmp_path: Path) -> None:
         " objective='single')\n"
         "print(c.certificate is not None, c.explain().get('reason')); c.save('one.cascade')\n"
     )
-    look = "from shoal.cascade import Cascade; c = Cascade.load('one.cascade')\nprint(c.certificate, c.explain()['reason'])"
+    look = (
+        "from shoal.cascade import Cascade\n"
+        "c = Cascade.load('one.cascade'); print(c.certificate, c.explain()['reason'])"
+    )
     code = "import time\n\n\ndef half(x):\n    time.sleep(1e-4)\n    return x / 2\n"
     (tmp_path / "mine.py").write_text(code)
     assert "True" in ran(make, tmp_path)
