@@ -46,6 +46,9 @@ def test_most_rows_take_the_cheap_stage_within_the_tolerance(optimized: Cascade)
         alone = optimized.run(optimized.table([rows[row]]))
         assert (optimized.named(alone.scores).tolist(), alone.stages.tolist()) == ([label], [stage])
     assert "at most 1 points less accurate, with 95 % confidence" in told["certificate"]["statement"]
+    for group in told["groups"]:
+        assert all(one["us"] > 0 <= one["spread_us"] for one in group["cost"].values())
+        assert set(group["cost"]) == {"before", "before_single", "batch", "single"}
     json.dumps(told)
 
 
@@ -172,7 +175,8 @@ def test_equal_rows_and_groups_have_one_role() -> None:
     [
         ({"max_loss": -1}, "not negative"), ({"confidence": 1.0}, "between 0.5 and 1"),
         ({"method": "magic"}, "no method"),
-        ({"objective": "money"}, "no objective"),
+        ({"objective": "money"}, "no objective"), ({"seed": -1}, "a seed is not negative"),
+        ({"clip": 0.0}, "above zero"), ({"clip": float("nan")}, "above zero"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_refused(change: dict[str, Any], said: str, tweets: Any) -> None:
@@ -186,6 +190,11 @@ def test_bad_data_are_refused() -> None:
         optimize(text_pipeline(), rows[:10], y[:10])
     with pytest.raises(Invalid, match="100 rows, but 99 labels"):
         optimize(text_pipeline(), rows, y[:99])
+    with pytest.raises(Invalid, match="100 rows, but 2 weights"):
+        optimize(text_pipeline(), rows, y, sample_weight=[1.0, 2.0])
+    for missing in (None, float("nan")):
+        with pytest.raises(Invalid, match="1 rows have no label"):
+            optimize(text_pipeline(), rows, [missing, *y[1:].tolist()])
     with pytest.raises(Invalid, match="needs labels"):
         optimize(text_pipeline(), rows)
     with pytest.raises(Invalid, match="no pipeline"):

@@ -113,6 +113,19 @@ def test_bench_compares_all_ways(folder: Path) -> None:
 
 
 @pytest.mark.slow
+def test_bench_finds_the_data_that_the_cascade_was_made_of(folder: Path, tmp_path: Path) -> None:
+    ran = run(folder, "bench", "one.cascade", "--against", "train:make_pipeline")
+    assert "on rows of tweets.csv" in ran.stderr
+    assert ["original" in ran.stdout, "of 2,000 predictions differ" in ran.stdout] == [True, True], ran.stderr
+    (tmp_path / "one.cascade").write_bytes((folder / "one.cascade").read_bytes())
+    gone = run(tmp_path, "bench", "one.cascade")
+    assert gone.returncode == 2
+    assert "tweets.csv, which the cascade was made of, is not here" in gone.stderr
+    write(tmp_path / "tweets.csv", 40, 5)
+    assert run(tmp_path, "bench", "one.cascade").returncode == 2  # another file of that name
+
+
+@pytest.mark.slow
 def test_a_pipeline_that_reads_columns_by_name_gets_a_table_of_one(folder: Path) -> None:
     made = run(folder, "optimize", "train:by_name", "--data", "new.csv", "--target", "android", "--max-loss", "0", "-o",
                "named.cascade")  # fmt: skip

@@ -133,6 +133,11 @@ def test_a_service_says_when_it_drifts_is_blind_or_lacks_its_store_and_finds_bac
         # DEGRADED: the store is stopped in mid-service, and no row is answered without it.
         row = [{"name": name, "datatype": "FP64", "shape": [2], "data": [1.0, 2.0]} for name in ("user", "item", "row")]
         assert service.ask("films", row).status_code == 200
+        process.send_signal(signal.SIGSTOP)  # slow beyond the deadline
+        assert service.ask("films", row).status_code == 503
+        until(lambda: service.state("films") == "DEGRADED")
+        process.send_signal(signal.SIGCONT)
+        until(lambda: service.ask("films", row).status_code == 200 and service.state("films") == "CERTIFIED")
         process.kill()
         process.wait()
         lost = service.ask("films", row)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +36,9 @@ from shoal.cascade.stores import CachedStore, checked, open_store
 from shoal.cascade.table import Table
 from shoal.core import Invalid, Unavailable
 from shoal.inference import ModelSpec
+from tests.store.conftest import postgresql
 
+__all__ = ["postgresql"]
 redis = pytest.importorskip("redis")
 ROWS = 3000
 
@@ -244,7 +247,28 @@ def test_sqlite_and_http_stores(tmp_path: Path) -> None:
         thread.join()
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "sqlite:///f.db?table=a;drop"])
+@pytest.mark.slow
+def test_postgresql_that_closes_connections_or_is_too_slow(postgresql: Any) -> None:
+    with psycopg.connect(postgresql.url("postgres"), autocommit=True) as database:
+        database.execute("CREATE TABLE users (key TEXT PRIMARY KEY, value BYTEA)")
+        database.execute("INSERT INTO users VALUES ('u:1', %s)", [np.array([7.0], "<f8").tobytes()])
+        step = LookupStep(f"{postgresql.url('postgres')}?table=users", "u:", 1, "<f8", 0.0, deadline_s=0.5)
+        users = np.array([[1], [2], [1]])
+        assert step.apply(users).tolist() == [[7.0], [0.0], [7.0]]
+        others = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE query LIKE 'SELECT key%'"
+        database.execute(others)
+        assert step.apply(users).tolist() == [[7.0], [0.0], [7.0]]
+        with database.transaction():
+            database.execute("LOCK TABLE users")
+            with pytest.raises(OSError, match="statement timeout"):
+                step.apply(users)
+        assert step.apply(users[:1]).tolist() == [[7.0]]
+        database.execute("DROP TABLE users")
+        with pytest.raises(OSError, match="does not exist"):
+            step.apply(users)
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "postgresql://h/d?table=a;drop", "sqlite:///f.db?table=a;drop"])
 def test_stores_that_are_not_known_are_refused(url: str) -> None:
     with pytest.raises(Invalid):
         open_store(url, 1.0)

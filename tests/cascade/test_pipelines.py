@@ -20,7 +20,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
 from sklearn.naive_bayes import ComplementNB, MultinomialNB
 from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import FeatureUnion, make_pipeline, make_union
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline, make_union
 from sklearn.preprocessing import (
     FunctionTransformer,
     MaxAbsScaler,
@@ -34,6 +34,8 @@ from sklearn.svm import LinearSVC
 
 from shoal.cascade.cascade import Cascade
 from shoal.cascade.frontend.pipelines import lower_pipeline
+from shoal.cascade.sharing import Shared
+from shoal.cascade.steps.columns import Affine, Impute, ImputeCategory, OneHot
 from shoal.cascade.table import Table
 from tests.cascade.conftest import text_pipeline, texts
 
@@ -173,6 +175,51 @@ def test_what_the_original_refuses_is_refused() -> None:
             cascade.predict(bad)
 
 
+@pytest.mark.parametrize("model", [LogisticRegression(), LGBMClassifier(n_estimators=3, n_jobs=1, verbose=-1)])
+def test_what_several_groups_begin_with_is_run_once(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = frame()
+    filled = [("impute", SimpleImputer(strategy="most_frequent")), ("code", OneHotEncoder(handle_unknown="ignore"))]
+    impute = [("impute", SimpleImputer())]
+    parts = ColumnTransformer(
+        [
+            ("a", Pipeline([*impute, ("scale", StandardScaler())]), ["age", "income"]),
+            ("b", Pipeline([*impute, ("scale", MinMaxScaler())]), ["age", "income"]),
+            ("c", Pipeline([*impute, ("scale", StandardScaler())]), ["visits", "income"]),
+            ("town", Pipeline(filled), ["town"]),
+            ("again", Pipeline(filled), ["town"]),
+        ]
+    )
+    pipeline = make_pipeline(parts, model).fit(X, y)
+    cascade = compiled(pipeline, X)
+    assert_same(cascade, pipeline, X)
+    run: list[type] = []
+    for kind in (Impute, ImputeCategory, OneHot, Affine):
+        plain = kind.apply
+        monkeypatch.setattr(
+            kind, "apply", lambda self, block, kind=kind, plain=plain: run.append(kind) or plain(self, block)
+        )
+    cascade.predict(X)
+    assert run.count(Impute) == 2  # of age and income, and of visits and income
+    assert run.count(ImputeCategory) == 1
+    assert run.count(OneHot) <= 1
+
+
+def test_values_of_another_type_get_what_they_get_from_the_original() -> None:
+    X = pd.DataFrame({"size": np.arange(60.0), "kind": list("abc") * 20})
+    parts = ColumnTransformer([("n", StandardScaler(), ["size"]), ("kind", OneHotEncoder(), ["kind"])])
+    pipeline = make_pipeline(parts, LogisticRegression()).fit(X, X["size"] > 30)
+    cascade = compiled(pipeline, X)
+    days = pd.date_range("2020-01-01", periods=60).to_numpy()
+    for same in (X["size"].astype(int), X["size"].astype(str), X["size"] > 9, X["size"].astype("float32"), days):
+        np.testing.assert_array_equal(cascade.predict(X.assign(size=same)), pipeline.predict(X.assign(size=same)))
+    more = X.assign(other=1)
+    np.testing.assert_array_equal(cascade.predict(more[["other", "kind", "size"]]), pipeline.predict(more))
+    for refused in (X.assign(size=1j), X.assign(size=[{}] * 60), X.assign(kind=None)):
+        for one in (cascade, pipeline):
+            with pytest.raises((ValueError, TypeError)):
+                one.predict(refused)
+
+
 def test_a_step_over_all_groups_makes_one_opaque_group_that_is_named() -> None:
     X, y = frame()
     columns = ColumnTransformer([("a", "passthrough", ["income"]), ("b", "passthrough", ["visits"])])
@@ -246,3 +293,15 @@ def test_columns_that_no_step_reads_may_be_missing_and_numbers_are_no_texts() ->
             one.predict(X.assign(kind=1))
         with pytest.raises(ValueError, match="missing"):
             one.predict(X.drop(columns="size"))
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=12), st.data())
+def test_what_is_shared_is_cut_to_the_rows_that_are_pending(first: list[bool], data: Any) -> None:
+    rows = np.flatnonzero(first)
+    fewer = rows[[row for row in range(len(rows)) if data.draw(st.booleans())]]
+    made, block, shared = [], np.arange(3.0 * len(first)).reshape(-1, 3), Shared()
+    for asked in (None, rows, fewer) if data.draw(st.booleans()) else (rows, fewer):
+        wanted = block if asked is None else block[asked]
+        found = shared.get(7, asked, lambda wanted=wanted: made.append(1) or wanted)  # type: ignore[misc]
+        np.testing.assert_array_equal(found, wanted)
+    assert len(made) == 1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,8 @@ def test_each_marked_function_is_a_group_and_the_predictions_are_those_of_the_fu
     cascade = optimize(make_pipeline(Recorded(marked.features), LogisticRegression()), X, y)
     assert [group.name for group in cascade.full.groups] == ["town", "code", "squares"]
     assert [group.width for group in cascade.full.groups] == [2, 3, 2]
+    lineage = {group["name"]: group["columns"] for group in cascade.explain()["groups"]}
+    assert lineage == {"town": ["home", "work", "away"], "code": ["x"], "squares": ["x"]}
     assert any("looked_at" in remark for remark in cascade.explain()["remarks"])
     plain = np.array(
         [[float(v) for item in marked.features(row) for v in np.ravel(item)] for row in X.to_dict("records")]
@@ -66,6 +71,26 @@ def test_branches_that_give_another_feature_are_code_and_those_never_met_are_rig
     np.testing.assert_array_equal(recorded.transform(X), plain[:, places])
 
 
+def test_lineage_reaches_through_branches_loops_and_failures() -> None:
+    X = pd.DataFrame({"kind": ["a", "b"] * 20, "size": np.arange(40.0), "parts": ["x y", "z"] * 20, "unread": 1.0})
+
+    def function(row: Any) -> list[Any]:
+        total = sum(len(part) for part in row["parts"].split())
+        by_kind = {"a": row["size"], "b": 0.0}[row["kind"]]
+        return [marked.near(by_kind), marked.town(row["kind"] + "x"), 1.0 + total]
+
+    assert Recorded(function).fit(X).layout_.lineage == {
+        "near": ("kind", "size"), "town": ("kind",), "code": ("parts",),
+    }  # fmt: skip
+
+    def strict(row: Any) -> list[Any]:
+        if row["kind"] == "a" and row["parts"] == "z":
+            raise RuntimeError("no such row")
+        return [marked.near(row["size"])]
+
+    assert Recorded(strict).fit(X).layout_.lineage == {"near": ("kind", "size", "parts")}
+
+
 def test_a_function_whose_features_differ_by_row_is_refused() -> None:
     X, y = frame()
     with pytest.raises(Invalid, match="returns \\[1, 2\\] features"):
@@ -79,3 +104,39 @@ def test_a_function_that_cannot_be_imported_is_not_written(tmp_path: Path) -> No
     )
     with pytest.raises(Invalid, match="cannot be imported"):
         cascade.save(tmp_path / "one.cascade")
+
+
+@pytest.mark.slow
+def test_a_certificate_is_for_the_code_of_its_functions(tmp_path: Path) -> None:
+    """In a process of its own each time: it has the module as it is then."""
+    make = (
+        "import numpy as np, pandas as pd\n"
+        "from sklearn.linear_model import LogisticRegression\n"
+        "from sklearn.pipeline import make_pipeline\n"
+        "from sklearn.compose import ColumnTransformer\n"
+        "from sklearn.preprocessing import FunctionTransformer\n"
+        "from shoal.cascade import optimize\n"
+        "import mine\n"
+        "X = pd.DataFrame(np.random.default_rng(0).normal(size=(3000, 2)) * [1, 20], columns=['x', 'y'])\n"
+        "parts = [('x', FunctionTransformer(mine.half), ['x']), ('y', 'passthrough', ['y'])]\n"
+        "c = optimize(make_pipeline(ColumnTransformer(parts), LogisticRegression()), X, X.x + X.y > 0, max_loss=0.05,"
+        " objective='single')\n"
+        "print(c.certificate is not None, c.explain().get('reason')); c.save('one.cascade')\n"
+    )
+    look = (
+        "from shoal.cascade import Cascade\n"
+        "c = Cascade.load('one.cascade'); print(c.certificate, c.explain()['reason'])"
+    )
+    code = "import time\n\n\ndef half(x):\n    time.sleep(1e-4)\n    return x / 2\n"
+    (tmp_path / "mine.py").write_text(code)
+    assert "True" in ran(make, tmp_path)
+    (tmp_path / "mine.py").write_text(code.replace("/ 2", "/ 3"))
+    assert "None the code of mine:half is not what was certified" in ran(look, tmp_path)
+
+
+def ran(script: str, folder: Path) -> str:
+    path = f"{folder}:{Path(__file__).parents[2]}"
+    command = [sys.executable, "-c", script]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": path}
+    ).stdout

@@ -12,6 +12,7 @@ from shoal.cascade import Cascade
 from shoal.cascade.runtime import CascadeRuntime
 from shoal.inference import BadModel, BadRequest, ModelSpec, open_runtime, runtime_of
 from tests.cascade.conftest import texts
+from tests.cascade.test_cascade import with_document
 
 
 class Clock:
@@ -123,6 +124,25 @@ def test_without_a_certificate_every_row_takes_the_full_path(artefact: Path) -> 
     runtime.restore(kept)
     with pytest.raises(ValueError, match="another certificate"):
         runtime.restore(b'{"certificate": "x", "test": null}')
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda document: document["certified"].update(version=2), "of version 2"),
+        (lambda document: document.update(kinds=["number"]), "for other columns"),
+        (lambda document: document["rules"][-1][0].update(thresholds=[0.0, 0.0]), "for other columns or stages"),
+        (lambda document: document["groups"][0].update(name="other"), "for other columns or stages"),
+    ],
+)
+def test_a_certificate_of_another_version_or_for_other_columns_is_none(artefact: Path, edit: Any, said: str) -> None:
+    artefact.write_bytes(with_document(artefact.read_bytes(), edit))
+    runtime = opened(artefact)
+    assert runtime.state().word == "UNCERTIFIED"
+    assert said in runtime.state().reason
+    if "columns" not in said:
+        rows = asked(texts(50, seed=73)[0])
+        assert set(runtime.run(rows, ["stage"])["stage"].tolist()) == {len(Cascade.load(artefact).stages)}
 
 
 def test_only_new_rows_clear_a_drift(artefact: Path) -> None:

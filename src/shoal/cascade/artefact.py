@@ -32,13 +32,15 @@ from shoal.cascade.staged import StagedPipeline
 from shoal.cascade.steps.base import Array, Arrays, Step
 from shoal.cascade.steps.columns import Affine, AsNumbers, Impute, ImputeCategory, OneHot, Ordinal
 from shoal.cascade.steps.lookup import JoinStep, LookupStep
-from shoal.cascade.steps.opaque import OpaqueStep
+from shoal.cascade.steps.opaque import OpaqueStep, code_digest
 from shoal.cascade.steps.text import TextStep
 from shoal.cascade.topk import TopK
 from shoal.core import Invalid
 
 Kind = TypeVar("Kind", bound=StagedPipeline)
 SCHEMA = 1
+CERTIFICATE = 1
+"""The version of what a certificate means. One of another version is worth none: every row takes the full path."""
 SUFFIX = ".cascade"
 MANIFEST = "cascade.json"
 MOST_BYTES = 4 << 30
@@ -70,7 +72,7 @@ def save(cascade: StagedPipeline, path: Path) -> None:
     if cascade.prefer_original and not cascade.report.get("against_original"):
         raise Invalid("the pipeline was not compiled, so there is nothing to write", where="cascade")
     arrays = _Writer()
-    document = {
+    document: dict[str, Any] = {
         "schema": SCHEMA,
         "columns": list(cascade.columns),
         "kinds": list(cascade.kinds.values()),
@@ -92,6 +94,8 @@ def save(cascade: StagedPipeline, path: Path) -> None:
         "report": cascade.report,
         "sha256": arrays.digests,
     }
+    document["functions"] = {name: code_digest(name) for name in _functions(document)}
+    document["certified"] = {"version": CERTIFICATE, "of": _digest(document)}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as file:
         for name, data in {MANIFEST: json.dumps(document).encode(), **arrays.files}.items():
@@ -247,6 +251,11 @@ def _restored(document: Mapping[str, Any], arrays: Arrays, kind: type[Kind]) -> 
     cascade.used = {role: arrays[name].astype(np.uint64) for role, name in document["used"].items()}
     cascade.report = dict(document["report"])
     cascade.digest = _digest(document)
+    if document["filter"] is None and document["certificate"] is None:
+        return cascade
+    if void := _void(document):
+        cascade.report |= {"reason": void, "approximated": 0.0}
+        return cascade
     if document["filter"] is not None:
         own = document["filter"]
         stage = Stage(tuple(own["groups"]), _part(own["model"], arrays, MODELS))
@@ -257,9 +266,26 @@ def _restored(document: Mapping[str, Any], arrays: Arrays, kind: type[Kind]) -> 
     return cascade
 
 
+def _void(document: Mapping[str, Any]) -> str:
+    """Why its certificate does not hold for what it came with; empty where it does."""
+    certified = document["certified"]
+    if certified["version"] != CERTIFICATE:
+        return f"its certificate is of version {certified['version']!r}, not {CERTIFICATE}"
+    if certified["of"] != _digest(document):
+        return "its certificate is for other columns or stages"
+    changed = [name for name in _functions(document) if document["functions"].get(name) != code_digest(name)]
+    return f"the code of {changed[0]} is not what was certified" if changed else ""
+
+
+def _functions(document: Mapping[str, Any]) -> list[str]:
+    """The functions that its steps name."""
+    steps = [step for group in document["groups"] for step in group["steps"]]
+    return sorted({str(step["parameters"]["function"]) for step in steps if "function" in step["parameters"]})
+
+
 def _digest(document: Mapping[str, Any]) -> str:
     """Of what predicts, whatever certified it since."""
     rows = set(document["used"].values())
     arrays = {name: digest for name, digest in document["sha256"].items() if name not in rows}
-    parts = [arrays, *(document[name] for name in ("columns", "groups", "stages", "rules"))]
+    parts = [arrays, *(document[name] for name in ("columns", "kinds", "groups", "stages", "rules", "functions"))]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

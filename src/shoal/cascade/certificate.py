@@ -77,7 +77,6 @@ class Certificate:
     """The rows had been used before, so the confidence is not what it says."""
     clip: float | None = None
     measure: str = "accuracy"
-    extra: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -16,7 +16,8 @@ from shoal.cascade.table import Table
 ROUNDS = 7
 """Of each measurement; the median is the figure, so that one pause of the machine makes no difference."""
 BATCH_ROWS = 1000
-SINGLE_ROWS = 50
+SINGLE_ROWS, FEW_ROWS = 50, 8
+"""A row alone, compiled and by the original's code, which takes milliseconds."""
 Clock = Callable[[], float]
 
 
@@ -36,12 +37,12 @@ class GroupCost:
     """A group's features: by the original's code, where that is known, and compiled; in a batch and a row at a time."""
 
     before: Cost | None
+    before_single: Cost | None
     batch: Cost
     single: Cost
 
     def as_json(self) -> dict[str, Any]:
-        return {name: None if one is None else one.as_json() for name, one in
-                (("before", self.before), ("batch", self.batch), ("single", self.single))}  # fmt: skip
+        return asdict(self)
 
 
 def interleaved(
@@ -76,11 +77,24 @@ def group_costs(program: Program, table: Table, weights: int = 2, clock: Clock =
         calls[f"single {place}"] = (_on(one, singles), len(singles))
         if group.original is not None:
             calls[f"before {place}"] = (_on(group.original, [batch]), len(batch))
+            few = singles[:FEW_ROWS]
+            calls[f"before single {place}"] = (_on(group.original, few), len(few))
     measured = interleaved(calls, clock=clock)
     return [
-        GroupCost(measured.get(f"before {place}"), measured[f"batch {place}"], measured[f"single {place}"])
+        GroupCost(*(measured.get(f"before {how}{place}") for how in ("", "single ")),
+                  *(measured[f"{how} {place}"] for how in ("batch", "single")))
         for place in range(len(program.groups))
-    ]
+    ]  # fmt: skip
+
+
+def model_cost(program: Program, table: Table, clock: Clock = time.perf_counter) -> dict[str, Cost]:
+    """Of the model by itself, in a batch and a row at a time: of a linear one that is a part of its groups' costs."""
+    batch = table.take(np.arange(min(len(table), BATCH_ROWS)))
+    features = stack([group.features(batch) for group in program.groups])
+    rows = [features[row : row + 1] for row in range(min(len(batch), SINGLE_ROWS))]
+    scores = program.stages[-1].model.scores
+    calls = {"batch": (_on(scores, [features]), len(batch)), "single": (_on(scores, rows), len(rows))}
+    return interleaved(calls, clock=clock)
 
 
 def compare(

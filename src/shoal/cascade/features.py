@@ -24,8 +24,8 @@ RECORDED_ROWS = 200
 class Lookup(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """`columns` numbers by key from a store: `prefix` and the values of the row's columns, joined by colons.
 
-    store: redis://, unix://, sqlite:// or http://; see `shoal.cascade.stores`. dtype: how a value holds its numbers,
-    `<f4` or `<f8`. missing: for a key that is not there. deadline_s: longer, and the store counts as away.
+    store: redis://, unix://, sqlite://, postgresql:// or http://; see `shoal.cascade.stores`. dtype: how a value holds
+    its numbers, `<f4` or `<f8`. missing: for a key that is not there. deadline_s: longer, and the store counts as away.
     ttl_s: how old a value may be; 0: it is always the store's own. If it may be old, `optimize` gives each process a
     cache of at most `cache_bytes`, unless that does not pay on its rows.
     """

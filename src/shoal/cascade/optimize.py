@@ -14,7 +14,7 @@ from shoal.cascade import native
 from shoal.cascade.caching import choose_caches
 from shoal.cascade.cascade import Cascade
 from shoal.cascade.certificate import Aim, rows_needed
-from shoal.cascade.costs import Cost, GroupCost, choose_evaluator, compare, group_costs, interleaved
+from shoal.cascade.costs import Cost, GroupCost, choose_evaluator, compare, group_costs, interleaved, model_cost
 from shoal.cascade.frontend.models import lower_model
 from shoal.cascade.frontend.pipelines import lower_pipeline, split
 from shoal.cascade.methods import Method
@@ -26,7 +26,7 @@ from shoal.cascade.roles import SHARES, Roles, divide, fingerprints, units_of
 from shoal.cascade.staged import alone
 from shoal.cascade.steps.base import Block, Floats
 from shoal.cascade.subsets import Importance, Subset, Subsets, candidates, cost_between, importances
-from shoal.cascade.table import Table, kinds_of, require_rows, row_hashes
+from shoal.cascade.table import Table, kinds_of, require_rows, require_whole, row_hashes
 from shoal.cascade.topk import certify, least_ratio, query_size
 from shoal.cascade.willump import willump
 from shoal.core import Invalid
@@ -72,10 +72,11 @@ def optimize(
     Raises Invalid for what cannot be meant.
     """
     progress = progress or _silent
-    chosen, aim = _checked(method, max_loss, confidence, objective)
+    chosen, aim = _checked(method, max_loss, confidence, objective, clip, seed)
     table = Table.of(X)
     truth = None if y is None else np.asarray(y)
-    require_rows(table, truth)
+    require_rows(table, truth, sample_weight)
+    require_whole(truth)
     roles = divide(table, seed, groups, SHARES if top_k is None else RANKING_SHARES)
     progress(f"{len(roles.fit):,} rows fit, {len(roles.select):,} select, {len(roles.certify):,} certify")
     weights = None if sample_weight is None else np.asarray(sample_weight, np.float64)
@@ -88,6 +89,9 @@ def optimize(
     cascade.kinds = kinds_of(table)
     cascade.used = {role: roles.fingerprints(role) for role in ("fit", "select")}
     report = _report(program, remarks, costs, roles, seed)
+    if compiled and program.stages[-1].model.kind != "linear":
+        measured = model_cost(program, table.take(roles.select))
+        report["model_cost"] = {how: one.as_json() for how, one in measured.items()}
     if compiled:
         report["against_original"] = _against(cascade, original, X, roles)
     cascade.prefer_original |= not compiled
@@ -143,9 +147,15 @@ def _silent(text: str) -> None:
     """Report no progress."""
 
 
-def _checked(method: Method | str, max_loss: float, confidence: float, objective: str) -> tuple[Method, Aim]:
+def _checked(
+    method: Method | str, max_loss: float, confidence: float, objective: str, clip: float | None, seed: int
+) -> tuple[Method, Aim]:
     if not max_loss >= 0:
         raise Invalid(f"a loss is not negative: {max_loss}", where="max_loss")
+    if clip is not None and not 0 < clip < np.inf:
+        raise Invalid(f"a clip is above zero: {clip}", where="clip")
+    if seed < 0:
+        raise Invalid(f"a seed is not negative: {seed}", where="seed")
     if not 0.5 <= confidence < 1:
         raise Invalid(f"a confidence lies between 0.5 and 1: {confidence}", where="confidence", hint="0.95 is usual")
     if objective not in OBJECTIVES:
@@ -337,8 +347,9 @@ def _model_costs(subsets: Subsets, chosen: list[Subset]) -> dict[Subset, float]:
 
 
 def _us(cost: GroupCost, objective: str, *, before: bool) -> float:
-    if before and cost.before is not None:
-        return cost.before.us
+    old = cost.before_single if objective == "single" else cost.before
+    if before and old is not None:
+        return old.us
     return cost.batch.us if objective == "batch" else cost.single.us
 
 
@@ -366,7 +377,7 @@ def _report(program: Program, remarks: list[str], costs: list[GroupCost], roles:
         "groups": [
             {
                 "name": group.name,
-                "columns": list(group.columns),
+                "columns": list(group.lineage),
                 "steps": [step.kind for step in group.steps],
                 "width": group.width,
                 "opaque": group.opaque,

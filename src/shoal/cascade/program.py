@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from shoal.cascade.models.base import Model, Output
 from shoal.cascade.models.linear import Linear
 from shoal.cascade.rowwise import RowPath, row_path
+from shoal.cascade.sharing import Keys, Rows, Shared, keys_of
 from shoal.cascade.steps.base import Block, Floats, Step
 from shoal.cascade.steps.columns import Affine
 from shoal.cascade.steps.lookup import LookupStep, fetch_together
@@ -28,7 +29,7 @@ from shoal.cascade.table import Key, Table
 
 @dataclass(frozen=True)
 class Group:
-    """`columns` are the lineage: what the group reads. `one`: its single column goes in as a sequence, not as a block.
+    """`columns`: what the group reads. `one`: its single column goes in as a sequence, not as a block.
     `original` does the same by the original's own code, where the pipeline was compiled in this process."""
 
     name: str
@@ -42,6 +43,11 @@ class Group:
     def opaque(self) -> bool:
         return any(step.kind == "opaque" for step in self.steps)
 
+    @property
+    def lineage(self) -> tuple[Key, ...]:
+        """The columns that its features depend on: a function reads whole rows, a feature of it some columns."""
+        return getattr(self.steps[0], "lineage", self.columns)
+
     def read(self, table: Table) -> Block:
         return table.column(self.columns[0]) if self.one else table.block(self.columns)
 
@@ -53,10 +59,18 @@ class Group:
 
     def features(self, table: Table, fetched: Floats | None = None) -> Block:
         """rows x width, dense or sparse. `fetched`: what the group's look-up gave, where that was done with others."""
-        block, steps = (self.read(table), self.steps) if fetched is None else (fetched, self.steps[1:])
-        for step in steps:
-            block = step.apply(block)
-        return block
+        return self.block(table, len(self.steps), Shared(), (None,) * len(self.steps), None, fetched)
+
+    def block(
+        self, table: Table, steps: int, shared: Shared, keys: Keys, rows: Rows, fetched: Floats | None = None
+    ) -> Block:
+        """What its first steps make of these rows, which the table has."""
+        if steps == 0:
+            return self.read(table)
+        if steps == 1 and fetched is not None:
+            return fetched
+        before: Callable[[], Block] = lambda: self.block(table, steps - 1, shared, keys, rows, fetched)  # noqa: E731
+        return shared.get(keys[steps - 1], rows, lambda: self.steps[steps - 1].apply(before()))
 
     def projection(self, weights: Floats) -> Projection:
         """Features times weights (width x outputs), by the last step's own way where it has one."""
@@ -66,32 +80,31 @@ class Group:
         *before, last = steps
         make = getattr(last, "projection", None)
         project = make(weights) if make else lambda block: np.asarray(last.apply(block) @ weights)
-        return Projection(self, tuple(before), project)
+        return Projection(self, len(before), project)
 
 
 @dataclass(frozen=True)
 class Projection:
-    """A group's features times weights. `project`: of what the steps `before` make; it may have a way of its own for
+    """A group's features times weights. `project`: of what the first `steps` make; it may have a way of its own for
     one row, `one`."""
 
     group: Group
-    before: tuple[Step, ...]
+    steps: int
     project: Callable[[Block], Floats]
 
     def __call__(self, table: Table) -> Floats:
-        return self.project(self._block(table))
+        return self.of(table, Shared(), (None,) * self.steps, None)
+
+    def of(self, table: Table, shared: Shared, keys: Keys, rows: Rows) -> Floats:
+        return self.project(self.group.block(table, self.steps, shared, keys, rows))
 
     def one(self, table: Table) -> Sequence[float]:
         """Of a table of one row."""
-        block, way = self._block(table), getattr(self.project, "one", None)
+        block, way = self.group.read(table), getattr(self.project, "one", None)
+        for step in self.group.steps[: self.steps]:
+            block = step.apply(block)
         found: Sequence[float] = way(block) if way else self.project(block)[0].tolist()
         return found
-
-    def _block(self, table: Table) -> Block:
-        block = self.group.read(table)
-        for step in self.before:
-            block = step.apply(block)
-        return block
 
 
 class Rule(Protocol):
@@ -127,15 +140,12 @@ class Answers:
     """What was wrong with the store."""
 
 
-Pending = NDArray[np.intp] | None
-"""Rows that no stage has answered; None: all."""
-
-
 class Program:
     """Groups and stages, ready to run. One may be used by several threads."""
 
     def __init__(self, groups: Sequence[Group], stages: Sequence[Stage]) -> None:
         self.groups = tuple(groups)
+        self._keys = keys_of(self.groups)
         self.stages = tuple(stages)
         last = self.stages[-1]
         if last.groups != tuple(range(len(self.groups))) or last.rule is not None:
@@ -220,11 +230,11 @@ class Program:
     def _run_linear(self, table: Table, go_on: bool) -> Answers:
         outputs = self.stages[0].model.outputs
         rows = len(table)
-        sums = np.tile(np.array(self._intercepts), (rows, 1))
+        sums, shared = np.tile(np.array(self._intercepts), (rows, 1)), Shared()
 
-        def own_scores(at: int, pending: Pending, asked: Table) -> Floats:
+        def own_scores(at: int, pending: Rows, asked: Table) -> Floats:
             for group in self._new[at]:
-                added = self._projections[group](asked)
+                added = self._projections[group].of(asked, shared, self._keys[group], pending)
                 if pending is None:
                     sums[:, at * outputs :] += added
                 else:
@@ -236,12 +246,14 @@ class Program:
 
     def _run_features(self, table: Table, go_on: bool) -> Answers:
         made: dict[int, tuple[NDArray[np.intp], Block]] = {}  # by group: its rows, and their features
+        shared = Shared()
 
-        def own_scores(at: int, pending: Pending, asked: Table) -> Floats:
+        def own_scores(at: int, pending: Rows, asked: Table) -> Floats:
             rows = np.arange(len(table)) if pending is None else pending
             fetched = self._fetch(at, asked)
             for group in self._new[at]:
-                made[group] = rows, self.groups[group].features(asked, fetched.get(group))
+                of_group, keys = self.groups[group], self._keys[group]
+                made[group] = rows, of_group.block(asked, len(keys), shared, keys, pending, fetched.get(group))
             for group, (of, block) in made.items():
                 if len(of) > len(rows):
                     made[group] = rows, block[np.searchsorted(of, rows)]
@@ -250,12 +262,12 @@ class Program:
 
         return self._through(table, go_on, own_scores)
 
-    def _through(self, table: Table, go_on: bool, own_scores: Callable[[int, Pending, Table], Floats]) -> Answers:
+    def _through(self, table: Table, go_on: bool, own_scores: Callable[[int, Rows, Table], Floats]) -> Answers:
         """Rows from stage to stage. `own_scores`: a stage's scores of the rows that are pending."""
         rows = len(table)
         scores = np.empty((rows, self.stages[0].model.outputs))
         stages, approximate = np.zeros(rows, np.intp), np.zeros(rows, bool)
-        pending: Pending = None
+        pending: Rows = None
         for at, stage in enumerate(self.stages):
             try:
                 own = own_scores(at, pending, table if pending is None else table.take(pending))
@@ -272,14 +284,17 @@ class Program:
     def _fetch(self, at: int, asked: Table) -> dict[int, Floats]:
         """What the look-ups of a stage's new groups give, with one request for each store."""
         steps = [(group, self.groups[group].lookup) for group in self._new[at]]
-        looked_up = [(group, step) for group, step in steps if step is not None]
+        looked_up = {group: step for group, step in steps if step is not None}
         if len(looked_up) < 2:
             return {}
-        found = fetch_together([(step, self.groups[group].read(asked)) for group, step in looked_up])
-        return {group: values for (group, _), values in zip(looked_up, found, strict=True)}
+        keys = {group: (group, -1) if (key := self._keys[group][0]) is None else (-1, key) for group in looked_up}
+        asking = {key: group for group, key in keys.items()}  # equal look-ups ask once
+        found = fetch_together([(looked_up[one], self.groups[one].read(asked)) for one in asking.values()])
+        of = dict(zip(asking, found, strict=True))
+        return {group: of[key] for group, key in keys.items()}
 
     def _settle(
-        self, at: int, stage: Stage, own: Floats, pending: Pending, scores: Floats,
+        self, at: int, stage: Stage, own: Floats, pending: Rows, scores: Floats,
         stages: NDArray[np.intp],
     ) -> NDArray[np.intp]:  # fmt: skip
         """Keep the scores of the rows that this stage answers. Returns the others."""

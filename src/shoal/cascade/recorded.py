@@ -104,6 +104,8 @@ class Layout:
     names: tuple[str, ...]
     sizes: tuple[int, ...]
     eager: frozenset[str]
+    lineage: Mapping[str, tuple[str, ...]]
+    """By group, the columns that its values were seen to depend on."""
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -134,7 +136,43 @@ def record(function: Callable[[Row], Sequence[Any]], rows: Sequence[Row]) -> Lay
             break
         eager |= mixed
     values = function(rows[0])
-    return Layout(tuple(names.pop() for names in here), tuple(int(np.size(one)) for one in values), frozenset(eager))
+    places = tuple(names.pop() for names in here)
+    lineage = _lineage(function, rows, places, found, frozenset(eager))
+    return Layout(places, tuple(int(np.size(one)) for one in values), frozenset(eager), lineage)
+
+
+def _lineage(
+    function: Callable[[Row], Sequence[Any]], rows: Sequence[Row], names: Sequence[str],
+    found: Sequence[Sequence[Any]], eager: frozenset[str],
+) -> dict[str, tuple[str, ...]]:  # fmt: skip
+    """By group, the columns it depends on, through calls, branches and loops alike. Each column in turn gets the values
+    of other rows; a group depends on it where the arguments of its calls, or its plain values, are others then. A
+    function that fails, or gives more or fewer features, depends on the column as a whole."""
+    of: dict[str, list[str]] = {name: [] for name in dict.fromkeys(names)}
+    for column in rows[0]:
+        changed: set[str] = set()
+        for at, row in enumerate(rows):
+            other = next((one[column] for one in (*rows[at + 1 :], *rows) if not _same(one[column], row[column])), None)
+            if other is None or changed.issuperset(of):
+                continue
+            try:
+                items = _put_off(function, {**row, column: other}, eager)[0]
+            except Exception:  # the code is anybody's, and gets a row that there may not be
+                items = []
+            if len(items) != len(names):
+                changed.update(of)
+            changed.update(name for name, new, old in zip(names, items, found[at], strict=False) if not _same(new, old))
+        for name in changed:
+            of[name].append(column)
+    return {name: tuple(columns) for name, columns in of.items()}
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Of two plain values, or of two calls that were put off. NaN is the same as NaN."""
+    if isinstance(one, Placeholder) or isinstance(other, Placeholder):
+        both = isinstance(one, Placeholder) and isinstance(other, Placeholder) and one.name == other.name
+        return both and _same(one.arguments, other.arguments)
+    return repr(one) == repr(other)
 
 
 def evaluate(function: Callable[[Row], Sequence[Any]], layout: Layout, group: str, rows: Sequence[Row]) -> Floats:
@@ -203,6 +241,10 @@ class RecordedStep:
     def width(self) -> int:
         return self.layout.width(self.group)
 
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        return self.layout.lineage[self.group]
+
     def apply(self, block: Block) -> Floats:
         return evaluate(self.call, self.layout, self.group, rows_of_block(block, self.names))
 
@@ -212,16 +254,16 @@ class RecordedStep:
             raise Invalid("the recorded function cannot be imported, so no artefact can name it", where=self.group,
                           hint="define it in a module, outside of other functions")  # fmt: skip
         layout = {
-            "names": list(self.layout.names),
-            "sizes": list(self.layout.sizes),
-            "eager": sorted(self.layout.eager),
-        }
+            "names": list(self.layout.names), "sizes": list(self.layout.sizes), "eager": sorted(self.layout.eager),
+            "lineage": self.layout.lineage,
+        }  # fmt: skip
         return {"function": function, "layout": layout, "group": self.group, "names": list(self.names)}, {}
 
     @classmethod
     def restore(cls, parameters: Mapping[str, Any], arrays: Arrays) -> RecordedStep:  # noqa: ARG003
         layout = parameters["layout"]
-        made = Layout(tuple(layout["names"]), tuple(map(int, layout["sizes"])), frozenset(layout["eager"]))
+        lineage = {name: tuple(columns) for name, columns in layout["lineage"].items()}
+        made = Layout(tuple(layout["names"]), tuple(map(int, layout["sizes"])), frozenset(layout["eager"]), lineage)
         call = import_function(str(parameters["function"]))
         if parameters["group"] not in made.groups or len(made.names) != len(made.sizes):
             raise ValueError("a recorded step of no group")

@@ -5,7 +5,8 @@ takes a matrix. Outputs are `predict`, and `predict_proba` where the model has p
 that answered, for a request that names it or has the parameter `explain`. By row, `approximate` says whether a store
 was away and an unsure stage answered: to every request where the option `without_store` allows that, else as `stage`.
 
-States: CERTIFIED; UNCERTIFIED (every row takes the full path); DRIFTED (the same, since the cascade no longer agrees
+States: CERTIFIED; UNCERTIFIED (every row takes the full path, for there is no certificate, or it is of another version,
+or for other columns, stages or code); DRIFTED (the same, since the cascade no longer agrees
 with its full pipeline, until a new certificate is deployed); WATCHING (no idle time to look for an hour);
 DEGRADED (a look-up store is away).
 """
@@ -13,6 +14,7 @@ DEGRADED (a look-up store is away).
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -72,6 +74,7 @@ class CascadeRuntime:
         self._identity = "" if certificate is None else f"{certificate.data}:{self._cascade.digest}"
         self._test = None if certificate is None else DriftTest(_certified_rate(self._cascade))
         self._draw = np.random.default_rng(int.from_bytes(self._identity.encode()[:8] or b"0", "big"))
+        self._next = self._gap() - 1
         self._waiting: deque[tuple[Table, Array]] = deque(maxlen=MOST_WAITING)
         self._looked_at = clock()
         self._away = ""
@@ -133,27 +136,32 @@ class CascadeRuntime:
     # ---- the watch for drift ----
 
     def _sample(self, table: Table, scores: Array, stages: NDArray[np.intp], last: int) -> None:
-        """Draw rows. One that the full pipeline answered agrees with it; the others wait for idle time."""
-        drawn = np.flatnonzero(self._draw.random(len(table)) < self._options.watch)
-        for row in drawn.tolist():
+        """Take the rows that were drawn. One that the full pipeline answered agrees with it; the others wait for idle
+        time."""
+        while self._next < len(table):
+            row = self._next
+            self._next += self._gap()
             if stages[row] == last:
                 self._look(0.0)
                 continue
             self._counts["dropped"] += len(self._waiting) == MOST_WAITING
             self._waiting.append((table.take(np.array([row])), scores[row : row + 1].copy()))
+        self._next -= len(table)
 
-    def idle(self, budget_s: float) -> bool:
-        """Run sampled rows through the full pipeline. Whether more wait."""
-        ends = self._clock() + budget_s
-        while self._waiting:
+    def _gap(self) -> int:
+        """Rows from one that is drawn to the next: each row is drawn with the same chance, and most cost no draw."""
+        return int(self._draw.geometric(self._options.watch)) if self._options.watch else sys.maxsize
+
+    def idle(self, budget_s: float) -> bool:  # noqa: ARG002
+        """Run one sampled row through the full pipeline, so that a request waits for one row at most. Whether more
+        wait."""
+        if self._waiting:
             table, scores = self._waiting.popleft()
             try:
                 full = self._cascade.full.run(table).scores
-            except OSError:  # a store is away: nothing is learnt
+            except OSError:  # the store is away: that is no disagreement
                 return False
             self._look(self._distance(scores, full))
-            if self._clock() >= ends:
-                break
         self._looked_at = self._clock()
         return bool(self._waiting)
 

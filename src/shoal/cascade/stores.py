@@ -1,4 +1,4 @@
-"""Stores of features that are looked up by key: Redis, SQLite, HTTP. Each fetches many keys in one request.
+"""Stores of features that are looked up by key: Redis, SQLite, PostgreSQL, HTTP. Each fetches many keys in one request.
 
 What goes wrong with a store (away, too slow, an answer that is too short) is an OSError, which serving turns into 503
 or an approximate answer; it is never silent.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import math
 import os
 import sqlite3
 import time
@@ -15,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from shoal.core import Invalid
 
@@ -34,22 +35,30 @@ class Store(Protocol):
 
 @functools.cache
 def open_store(url: str, deadline_s: float) -> Store:
-    """One connection for a process: `redis://host:port/0`, `unix:///path` (Redis), `sqlite:///path?table=T` (columns
-    `key` and `value`), or `http://host/path` (POST {"keys": []}, answered by {"values": [base64 or null]}). Raises
-    Invalid for any other."""
+    """One connection for a process. Raises Invalid for any other address than these:
+
+    `redis://host:port/0`, `unix:///path` (Redis); `sqlite:///path?table=T`, `postgresql://host/database?table=T`
+    (columns `key` and `value`, its bytes); `http://host/path` (POST {"keys": []}, answered by {"values": [base64 or
+    null]}).
+    """
     parts = urlsplit(url)
     match parts.scheme:
         case "redis" | "rediss" | "unix":
             return RedisStore(url, deadline_s)
-        case "sqlite":
-            table = parse_qs(parts.query).get("table", ["features"])[0]
+        case "sqlite" | "postgresql":
+            query = parse_qs(parts.query)
+            (table,) = query.pop("table", ["features"])
             if not table.isidentifier():
                 raise Invalid(f"{table!r} is no name of a table", where="store")
-            return SqliteStore(parts.path, table, deadline_s)
+            if parts.scheme == "sqlite":
+                return SqliteStore(parts.path, table, deadline_s)
+            return PostgresStore(parts._replace(query=urlencode(query, doseq=True)).geturl(), table, deadline_s)
         case "http" | "https":
             return HttpStore(url, deadline_s)
     raise Invalid(
-        f"no store of the kind {parts.scheme!r}", where="store", hint="redis://, unix://, sqlite:// or http://"
+        f"no store of the kind {parts.scheme!r}",
+        where="store",
+        hint="redis://, unix://, sqlite://, postgresql:// or http://",
     )
 
 
@@ -120,6 +129,44 @@ class SqliteStore:
         if self._open is None:
             self._open = sqlite3.connect(self._address, uri=True, timeout=self._deadline_s, check_same_thread=False)
         return self._open
+
+
+class PostgresStore:
+    """One statement for all keys, on one connection. A password is better in a `.pgpass` file than in the address,
+    which stands in the artefact."""
+
+    def __init__(self, url: str, table: str, deadline_s: float) -> None:
+        try:
+            import psycopg
+        except ImportError:
+            raise Invalid(
+                "look-ups in PostgreSQL need the package psycopg", where="store", hint="pip install 'psycopg[binary]'"
+            ) from None
+        self._error, self._closed = psycopg.Error, psycopg.OperationalError
+        options = {"connect_timeout": max(1, math.ceil(deadline_s)), "autocommit": True}
+        limit = f"-c statement_timeout={max(1, int(deadline_s * 1000))}"
+        self._connect = lambda: psycopg.connect(url, options=limit, **options)
+        self._statement = psycopg.sql.SQL("SELECT key, value FROM {} WHERE key = ANY(%s)").format(
+            psycopg.sql.Identifier(table)
+        )
+        self._open: Any = None
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        try:
+            if self._open is not None:
+                try:
+                    return self._ask(keys)
+                except self._closed:
+                    if not self._open.closed:  # too slow, and not gone
+                        raise
+            self._open = self._connect()
+            return self._ask(keys)
+        except self._error as error:
+            raise OSError(f"PostgreSQL: {error}") from None
+
+    def _ask(self, keys: Sequence[str]) -> list[bytes | None]:
+        found = dict(self._open.execute(self._statement, [list(keys)], binary=True).fetchall())
+        return [found.get(key) for key in keys]
 
 
 class HttpStore:

@@ -85,6 +85,8 @@ class Table:
         parts = [np.asarray(self.column(key)) for key in keys]
         if len(parts) == 1 and parts[0].dtype.kind in "fiub":
             return parts[0].astype(np.float64, copy=False)[:, None]
+        if len({part.dtype for part in parts}) == 1 and parts[0].dtype.kind in "mM":  # times alone are numbers to NumPy
+            return np.stack([part.astype(np.float64) for part in parts], axis=1)
         if all(part.dtype.kind in "fiub" for part in parts):
             return np.stack([part.astype(np.float64, copy=False) for part in parts], axis=1)
         block = np.empty((self.rows, len(keys)), object)
@@ -113,9 +115,20 @@ def digest(hashes: Sequence[bytes]) -> str:
     return hashlib.sha256(b"".join(sorted(hashes))).hexdigest()
 
 
-def require_rows(table: Table, labels: Sequence[Any] | NDArray[Any] | None) -> None:
-    """Raises Invalid where rows and labels do not fit together."""
+def require_rows(
+    table: Table, labels: Sequence[Any] | NDArray[Any] | None, weights: Sequence[float] | None = None
+) -> None:
+    """Raises Invalid where rows, labels and weights do not fit together."""
     if not len(table):
         raise Invalid("there are no rows", where="data")
-    if labels is not None and len(labels) != len(table):
-        raise Invalid(f"{len(table)} rows, but {len(labels)} labels", where="labels")
+    for name, given in (("labels", labels), ("weights", weights)):
+        if given is not None and len(given) != len(table):
+            raise Invalid(f"{len(table)} rows, but {len(given)} {name}", where=name)
+
+
+def require_whole(labels: NDArray[Any] | None) -> None:
+    """Raises Invalid where a label is missing: None, or NaN."""
+    lacking = 0 if labels is None else sum(one is None or one != one for one in labels.ravel().tolist())
+    if lacking:
+        hint = "leave these rows out; certify takes rows without labels"
+        raise Invalid(f"{lacking:,} rows have no label", where="labels", hint=hint)

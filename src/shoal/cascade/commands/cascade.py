@@ -11,6 +11,7 @@ from shoal.base.console.command import CommandContext, command
 from shoal.base.console.files import OutFile
 from shoal.base.console.panels import TOOLS
 from shoal.cascade.commands.inputs import (
+    digest_of,
     features_and_labels,
     load_object,
     parse_confidence,
@@ -89,7 +90,10 @@ def optimize(
         method=method, groups=groups, clip=clip, objective=objective, top_k=top_k, seed=seed,
         progress=lambda text: context.note(f"{text} ..."),
     )  # fmt: skip
-    cascade.report["data"] = {"columns": columns or [], "target": target, "group_by": group_by, "by_name": by_name}
+    cascade.report["data"] = {
+        "columns": columns or [], "target": target, "group_by": group_by, "by_name": by_name,
+        "file": data.name, "sha256": digest_of(data),
+    }  # fmt: skip
     cascade.save(out)
     told = {"file": str(out), **cascade.explain()}
 
@@ -146,7 +150,9 @@ def certify(
 
 
 def bench(
-    context: CommandContext, file: FileArgument, data: DataOption,
+    context: CommandContext, file: FileArgument,
+    data: Annotated[Path | None, typer.Option("--data", "-d", help="CSV with a header. Without it: the file that the "
+                                              "cascade was made of, if that is still beside it or here.")] = None,
     against: Annotated[str | None, typer.Option("--against", metavar="MODULE:FUNCTION", help="The pipeline to compare "
                                                 "with; one that is not fitted needs --target.")] = None,
     target: Annotated[str | None, typer.Option("--target", "-t", help="The column of labels in the data.")] = None,
@@ -157,10 +163,24 @@ def bench(
     from shoal.cascade.cascade import Cascade
 
     cascade = Cascade.load(file)
+    if data is None:
+        data, target = _made_of(cascade, file), target or cascade.report["data"]["target"]
+        context.note(f"on rows of {data}, which the cascade was made of")
     X, y = _read(cascade, data, target, columns)
     pipeline = None if against is None else load_object(against, "--against")
     told = run(cascade, X, whole_labels(y, data), pipeline)
     context.show(told, lambda: show_bench(told))
+
+
+def _made_of(cascade: Cascade, file: Path) -> Path:
+    """The data file that the cascade was made of: beside it, or in the current folder. An artefact holds no rows."""
+    made = cascade.report.get("data", {})
+    name = Path(str(made.get("file", ""))).name
+    for path in (file.parent / name, Path(name)):
+        if name and path.is_file() and digest_of(path) == made["sha256"]:
+            return path
+    what = f"{name}, which the cascade was made of, is not here as it was" if name else "the cascade names no data"
+    raise Invalid(what, where="--data", hint="name a CSV file of rows to predict")
 
 
 def _read(cascade: Cascade, data: Path, target: str | None, columns: list[str] | None) -> tuple[Any, list[Any] | None]:

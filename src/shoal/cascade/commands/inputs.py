@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import importlib
 import re
 import sys
@@ -81,6 +82,15 @@ def read_table(path: Path) -> dict[str, list[Any]]:
     except csv.Error as error:
         raise Invalid(f"it is no CSV: {error}", where=str(path)) from None
     return {name: _typed(column) for name, column in zip(header, columns, strict=True)}
+
+
+def digest_of(path: Path) -> str:
+    """Of a file's bytes. Raises Invalid."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise Invalid(f"cannot be read: {(error.strerror or str(error)).lower()}", where=str(path)) from None
 
 
 def features_and_labels(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.base.console.output import facts, put, table
+
+MOST_NAMED = 4
 
 
 def show_report(told: Mapping[str, Any]) -> None:
@@ -18,13 +20,26 @@ def show_report(told: Mapping[str, Any]) -> None:
             group["name"],
             f"{group['width']:,}",
             _us(before),
+            _us(cost["before_single"] if cost else None),
             _us(cost["batch"] if cost else None),
             _us(cost["single"] if cost else None),
             _points(importance, "conditional"),
             _points(importance, "shapley"),
             "+".join(group["steps"]),
+            _few(group["columns"]),
         ))  # fmt: skip
-    heads = ("group", "columns", "before us", "batch us", "single us", "missed", "shapley", "steps")
+    heads = (
+        "group",
+        "width",
+        "before us",
+        "single",
+        "compiled us",
+        "single",
+        "missed",
+        "shapley",
+        "steps",
+        "of columns",
+    )
     put(table(heads, rows))
     print()
     facts(_summary(told))
@@ -42,6 +57,11 @@ def _summary(told: Mapping[str, Any]) -> dict[str, str]:
         )
         if against["answers"] == "original":
             found["compiled"] += "; the original is faster, so it answers in the process that has it"
+    model = told.get("model_cost")
+    if model:
+        found["model"] = (
+            f"{told['model']}: {model['batch']['us']:.2f} us a row in batches, {model['single']['us']:.2f} alone"
+        )
     evaluator = told.get("evaluator")
     if evaluator:
         measured = ", ".join(f"{name} {us:.2f} us a row" for name, us in evaluator["us"].items())
@@ -81,8 +101,13 @@ def show_bench(told: Mapping[str, Any]) -> None:
     print(f"{differ:,} of {total:,} predictions differ from the full path; rows by stage: {told['answered_by_stage']}")
 
 
+def _few(columns: Sequence[str | int]) -> str:
+    names = [str(one) for one in columns[:MOST_NAMED]]
+    return ", ".join(names) + (f" and {len(columns) - MOST_NAMED} more" if len(columns) > MOST_NAMED else "")
+
+
 def _us(cost: Mapping[str, float] | None) -> str:
-    return "-" if cost is None else f"{cost['us']:.2f}"
+    return "-" if cost is None else f"{cost['us']:.2f} ± {cost['spread_us']:.2g}"
 
 
 def _points(importance: Mapping[str, float] | None, name: str) -> str:

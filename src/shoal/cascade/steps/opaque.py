@@ -6,10 +6,12 @@ path of the replica. A fitted object has no such name, so an artefact cannot hol
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -72,6 +74,14 @@ def importable_name(function: Any) -> str:
     for part in name.split("."):
         found = getattr(found, part, None)
     return f"{module}:{name}" if found is function else ""
+
+
+def code_digest(function: str) -> str:
+    """Of the source of the module that a function is in, which is imported; of its version where it has no source."""
+    module = sys.modules[function.partition(":")[0]]
+    source = getattr(module, "__file__", None) or ""
+    code = Path(source).read_bytes() if source.endswith(".py") else str(getattr(module, "__version__", "")).encode()
+    return hashlib.sha256(code).hexdigest()
 
 
 def import_function(function: str) -> Any:

@@ -104,8 +104,8 @@ class TextStep:
         """Decoded, in lower case, without accents, as the settings say. Raises what the vectoriser raises."""
         fold = str.lower if self.lowercase else str
         strip = {"ascii": _without_accents_ascii, "unicode": _without_accents}.get(self.strip_accents or "")
-        if strip is None and all(type(text) is str for text in block):
-            return [fold(text) for text in block]
+        if strip is None and set(map(type, block)) <= {str}:
+            return list(map(fold, block))
         texts = [fold(self._decode(text)) for text in block]
         return [strip(text) for text in texts] if strip else texts
 
