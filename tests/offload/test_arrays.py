@@ -408,3 +408,10 @@ def test_a_fallback_can_be_told_or_refused() -> None:
 def shoal_free(size: int) -> Any:
     """A large array that no captured function made."""
     return np.ndarray((size,), float, bytearray(8 * size))
+
+
+def test_a_result_that_only_another_one_reads_is_not_stored() -> None:
+    from shoal.offload.arrays.program import build
+
+    last = np.exp(np.sin(values()))
+    assert [node is last for node in build(last).outputs] == [True]

@@ -15,6 +15,7 @@ from shoal.offload.arrays.capture import capture
 from shoal.offload.arrays.choose import Chooser, Way
 from shoal.offload.arrays.chunks import Chunks, Fault, Reducer
 from shoal.offload.arrays.functions import Roll, in_place_views, roll_of, where
+from shoal.offload.arrays.kernels import BoundKernel
 from shoal.offload.arrays.lazy import Lazy, fields
 from shoal.offload.arrays.program import Program, build, roll
 from shoal.offload.arrays.results import result_dtype
@@ -88,8 +89,10 @@ class Evaluator:
         seconds = time.perf_counter() - began
         # on a shared machine the time that the work took, not the time that it waited for a core
         share = (time.process_time() - worked) / min(way.chunks.threads, max(1, outcome.pieces))
-        if way.kernel is not None:
+        if isinstance(way.kernel, BoundKernel):
             self.chooser.kernels.observe(way.kernel.kernel.recipe, outcome.again, outcome.pieces)
+        elif way.kernel is not None:  # a device: to wait for it is its work
+            share = seconds
         for node, output in zip(program.outputs, outputs, strict=True):
             fields["value"](node, output.view(Tracked))
             fields["inputs"](node, ())
