@@ -137,10 +137,13 @@ class Installation:
         self._undo.append(undo)
 
     def _frames(self) -> None:
-        from shoal.offload.frames import strings
+        from shoal.offload.frames import calls, strings
         from shoal.offload.frames.series import copy_on_write, install
+        from shoal.offload.frames.trial import Engine
 
         self._undo.append(strings.install())
+        chooser = self._evaluator.chooser
+        self._undo.append(calls.install(Engine(self.settings, chooser.history, chooser.trust)))
         if copy_on_write():
             self._undo.append(install(self._evaluator.parts, strict=self.settings.strict))
 
