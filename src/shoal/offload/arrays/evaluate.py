@@ -132,10 +132,12 @@ class Evaluator:
             self._fallback(ufunc, reason, frame)
             result = _plainly(getattr(ufunc, method), taken, options, faults)
         site = (frame.f_code, frame.f_lasti)
-        name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-        PROFILE.add(site, name, backend, reason, time.perf_counter() - began, getattr(result, "nbytes", 0))
+        call = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+        name = method if method in ("reduce", "accumulate", "reduceat") else ufunc.__name__  # as NumPy's warnings say
+        PROFILE.add(site, call, backend, reason, time.perf_counter() - began, getattr(result, "nbytes", 0))
         for kind in sorted(faults):
-            _warn_at(kind, name, frame.f_code, frame.f_lasti, frame.f_globals)
+            told = "cast" if kind == "overflow" and _too_large(taken) else name
+            _warn_at(kind, told, frame.f_code, frame.f_lasti, frame.f_globals)
         if outs is not None:
             return _own_outputs(outs, options["out"], result)
         return tuple(map(track, result)) if isinstance(result, tuple) else track(result)
@@ -282,6 +284,12 @@ def _plainly(function: Any, inputs: tuple[Any, ...], options: dict[str, Any], fa
 
     with np.errstate(divide="call", over="call", invalid="call", call=noticed):
         return function(*inputs, **options)
+
+
+def _too_large(inputs: tuple[Any, ...]) -> bool:
+    """Whether a number of Python is beyond the type of the arrays: its conversion warns, and not the operation."""
+    limits = [np.finfo(each.dtype).max for each in inputs if isinstance(each, np.ndarray) and each.dtype.kind in "fc"]
+    return any(type(each) in (int, float, complex) and abs(each) > max(limits, default=math.inf) for each in inputs)
 
 
 def _elementwise(chunks: Chunks, ufunc: Any, inputs: tuple[Any, ...], target: np.ndarray) -> set[str]:
