@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from shoal.offload import plugins
 from shoal.offload.settings import OffloadSettings, read_settings
 from shoal.offload.summaries import Summaries
 
@@ -74,6 +75,7 @@ class Installation:
             ("sklearn.decomposition._truncated_svd", lambda: self._decomposition("_truncated_svd", "TruncatedSVD.fit")),
             ("sklearn.decomposition._pca", lambda: self._decomposition("_pca", "PCA.fit")),
             ("sklearn.neighbors._classification", self._neighbours),
+            *plugins.actions(sys.path, self._undo).items(),
         ):
             if name in sys.modules:
                 action()
