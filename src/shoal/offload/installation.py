@@ -119,7 +119,9 @@ class Installation:
         state.program = tuple(filter(None, self.settings.program.split(",")))
         forget_files()
         calibration = read_calibration(self.settings.folder)
-        chooser = Chooser(self.settings, CostModel(None if calibration is None else calibration.rates))
+        chooser = Chooser(
+            self.settings, CostModel(None if calibration is None else calibration.rates), calibrated=bool(calibration)
+        )
         self._evaluator = Evaluator(chooser)
         self._evaluator.attach(self.settings.threshold)
         atexit.register(chooser.close)

@@ -15,6 +15,7 @@ from shoal.offload.arrays.kernels import BoundKernel, Kernels
 from shoal.offload.arrays.program import Operation, Program
 from shoal.offload.arrays.recipe import Recipe
 from shoal.offload.arrays.vectorised import Vectorised
+from shoal.offload.calibration import Calibrating
 from shoal.offload.costs import CostModel
 from shoal.offload.devices.choice import Devices
 from shoal.offload.devices.paged import PAGES
@@ -77,10 +78,14 @@ class Way:
 class Chooser:
     """Knows the backends of one installation, and what each took for programs that were run before."""
 
-    def __init__(self, settings: OffloadSettings, costs: CostModel) -> None:
+    def __init__(self, settings: OffloadSettings, costs: CostModel, *, calibrated: bool = True) -> None:
         self.settings, self.costs = settings, costs
         self.trust = Trust()
         self.history = History(settings.folder)
+        self.calibrating = Calibrating(
+            settings.folder, self.history, costs.calibrate,
+            wanted=not calibrated and settings.compile is not CompileMode.NEVER,
+        )  # fmt: skip
         self._asked, self._free = float("-inf"), settings.cores
         wait = settings.compile is CompileMode.WAIT
         torch = "torch" in settings.allowed and not settings.strict

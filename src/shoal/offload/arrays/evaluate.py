@@ -103,6 +103,7 @@ class Evaluator:
                     memory.guard(node.value, id(memory.root(node.value)), reader)
             fields["consumers"](node, [])
         self.chooser.costs.observe(program, way.backend, min(seconds, share), way.estimate_s)
+        self.chooser.calibrating.observe(seconds)
         if self.decisions is not None:
             self.decisions.observe(program, way, seconds, self.chooser.absent())
         _record(program, way, seconds, None if reducer is None else reducer.name)
