@@ -25,6 +25,10 @@ UNARY: tuple[Callable[..., Any], ...] = (
 IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)  # NumPy leaves garbage where `**=` fails
 
 
+def _message(warning: Warning | str) -> str:
+    return str(warning).replace("greater", "less")
+
+
 class Run:
     """One run of the program of a seed. `say` gets what the program can see."""
 
@@ -33,6 +37,10 @@ class Run:
         self.draws = np.random.default_rng(seed)
         self.said: list[Any] = []
         self.arrays: list[Any] = []
+        self.heard: set[str] = set()
+        """Messages of warnings. A comparison that the other operand's class answers has the reflected name."""
+        self.lost = False
+        """Whether a result was dropped before anybody looked at it: its warnings may never come."""
 
     def run(self) -> list[Any]:
         for _ in range(3):
@@ -51,9 +59,12 @@ class Run:
                     self.said.append(
                         (type(error).__name__, "".join(sorted(str(error))))
                     )  # a subclass compares in its own order
-            del heard
-        for each in self.arrays:
-            self.say(each)
+            self.heard |= {_message(each.message) for each in heard if each.category is RuntimeWarning}
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            for each in self.arrays:
+                self.say(each)
+        self.heard |= {_message(each.message) for each in heard}
         self.said.append(self.draws.random())
         return self.said
 
@@ -94,7 +105,7 @@ class Run:
 
     def in_place(self) -> None:
         position = self.rng.randrange(len(self.arrays))
-        target = self.arrays[position]
+        target, self.lost = self.arrays[position], True
         self.arrays[position] = self.rng.choice(IN_PLACE)(
             target, self.rng.choice((self.pick(), self.rng.choice(SCALARS)))
         )
@@ -168,4 +179,5 @@ class Run:
 
     def forget(self) -> None:
         if len(self.arrays) > 3:
+            self.lost = True
             del self.arrays[self.rng.randrange(len(self.arrays))]

@@ -155,6 +155,23 @@ def test_calibration_is_kept_and_used(tmp_path: Path) -> None:
     assert read_calibration(folder) is None
 
 
+def test_the_machine_is_measured_by_itself_once_that_is_repaid(tmp_path: Path) -> None:
+    from shoal.offload.calibration import Calibrating, Rates, read_calibration
+    from shoal.offload.history import History
+
+    used: list[Rates] = []
+    first = Calibrating(tmp_path, History(tmp_path), used.append, wanted=True)
+    first.observe(1.0)
+    assert first.thread is None
+    first.observe(100.0)
+    assert first.thread is not None
+    first.thread.join()
+    assert [each.nanoseconds["add"] > 0 for each in used] == [True]
+    found = read_calibration(tmp_path)
+    assert found is not None
+    assert found.rates == used[0]
+
+
 def test_a_home_that_cannot_be_written(tmp_path: Path, program: Path) -> None:
     (tmp_path / "file").write_text("")
     home = str(tmp_path / "file")

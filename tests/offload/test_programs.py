@@ -12,14 +12,17 @@ from tests.offload.programs import Run
 
 def compare(seed: int, length: int, threshold: int) -> None:
     uninstall()
-    expected = Run(seed, length).run()
+    plain, captured = Run(seed, length), Run(seed, length)
+    expected = plain.run()
     install(OffloadSettings(threshold=threshold, threads=2, everywhere=True))
     try:
-        found = Run(seed, length).run()
+        found = captured.run()
     finally:
         uninstall()
     for position, (one, other) in enumerate(zip(expected, found, strict=True)):
         assert one == other, (seed, position)
+    assert captured.heard <= plain.heard, seed
+    assert captured.lost or captured.heard == plain.heard, seed
 
 
 @settings(deadline=None)

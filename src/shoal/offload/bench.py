@@ -68,8 +68,8 @@ class _Side:
 
 
 @contextlib.contextmanager
-def _side(name: str, size: int, environ: Mapping[str, str]) -> Iterator[_Side]:
-    argv = [sys.executable, "-m", "shoal.offload.workloads", name, str(size)]
+def _side(name: str, size: int, environ: Mapping[str, str], *by_hand: str) -> Iterator[_Side]:
+    argv = [sys.executable, "-m", "shoal.offload.workloads", name, str(size), *by_hand]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(environ))
     try:
         yield _Side(process)
@@ -80,8 +80,7 @@ def _side(name: str, size: int, environ: Mapping[str, str]) -> Iterator[_Side]:
 
 def measure(name: str, size: int, rounds: int, **settings: object) -> Measured:
     """One workload at one size. `settings` are those of the captured side."""
-    plain_environ = {key: value for key, value in os.environ.items() if not key.startswith("SHOAL_OFFLOAD__")}
-    captured_environ = environment(plain_environ, program=workloads.__file__, **settings)
+    plain_environ, captured_environ = _environments(settings)
     with _side(name, size, plain_environ) as plain, _side(name, size, captured_environ) as captured:
         for each in (plain, captured):
             each.ask(None)
@@ -97,6 +96,53 @@ def measure(name: str, size: int, rounds: int, **settings: object) -> Measured:
         name, size, min(plain_s), min(captured_s), plain_s[0], captured_s[0], plain_cpu_s, captured_cpu_s, equal,
         os.getloadavg()[0],
     )  # fmt: skip
+
+
+def _environments(settings: Mapping[str, object]) -> tuple[dict[str, str], dict[str, str]]:
+    plain = {key: value for key, value in os.environ.items() if not key.startswith("SHOAL_OFFLOAD__")}
+    return plain, environment(plain, program=workloads.__file__, **settings)
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """Seconds of the captured program after its first run, and of each program by hand: the least of the runs."""
+
+    workload: str
+    size: int
+    captured_s: float
+    by_hand_s: Mapping[str, float]
+    equal: bool
+    load: float
+
+    @property
+    def best(self) -> str:
+        return min(self.by_hand_s, key=self.by_hand_s.__getitem__)
+
+    @property
+    def ratio(self) -> float:
+        """Above 1 where capture is faster than the best by hand."""
+        return self.by_hand_s[self.best] / self.captured_s
+
+
+def measure_by_hand(name: str, size: int, rounds: int, **settings: object) -> ByHand:
+    """One workload at one size, captured and by hand for each backend, all in turns."""
+    from shoal.offload.baselines.by_hand import programs
+
+    plain_environ, captured_environ = _environments(settings)
+    backends = list(programs(name))
+    with contextlib.ExitStack() as stack:
+        sides = [stack.enter_context(_side(name, size, captured_environ))]
+        sides += [stack.enter_context(_side(name, size, plain_environ, each)) for each in backends]
+        for each in sides:
+            each.ask(None)
+        runs = [[each.ask("run") for each in sides] for _ in range(rounds + 1)]
+    seconds = [min(float(run[side]["seconds"]) for run in runs[1:]) for side in range(len(sides))]
+    equal = all(
+        isclose(one, other, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+        for one, other in zip(runs[0][0]["digest"], runs[0][1]["digest"], strict=True)
+    )
+    by_hand = dict(zip(backends, seconds[1:], strict=True))
+    return ByHand(name, size, seconds[0], by_hand, equal, os.getloadavg()[0])
 
 
 def geometric_mean(values: list[float]) -> float:

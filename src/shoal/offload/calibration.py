@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -13,12 +15,16 @@ from typing import Any
 
 from shoal.base.files import write_whole
 from shoal.offload.costs import NANOSECONDS, Rates
+from shoal.offload.history import History
 
 _ELEMENTS = 16384
 _LARGE = 1 << 22
 _REPEATS = 5
 _WIDE = frozenset(("erf", "erfc", "expit", "ndtr"))
 _LEAST_S = 2e-4
+
+_TAKES_S, _WORTH = 0.5, 20
+"""Seconds of one core, and the multiple of them that captured work must have taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,27 @@ def calibrate(told: Callable[[str], None] = lambda _: None) -> Calibration:
     memory = max(1e-12, (whole - found["add"] * 1e-9) / (3 * large.itemsize))
     told("threads")
     return Calibration(machine_name(), Rates(found, memory, _thread_seconds()))
+
+
+class Calibrating:
+    """Measures by itself, once in a while of captured work that it would not prolong by much. `use` gets the rates."""
+
+    def __init__(self, folder: Path, history: History, use: Callable[[Rates], None], *, wanted: bool) -> None:
+        self._folder, self._history, self._use, self._wanted = folder, history, use, wanted
+        self.thread: threading.Thread | None = None
+
+    def observe(self, seconds: float) -> None:
+        """Seconds that an evaluation took; those of runs before count as well."""
+        if self._wanted and self._history.add("calibration", seconds) > _WORTH * _TAKES_S:
+            self._wanted = False
+            self.thread = threading.Thread(target=self._run, name="shoal-offload-calibration", daemon=True)
+            self.thread.start()
+
+    def _run(self) -> None:
+        found = calibrate()
+        self._use(found.rates)
+        with contextlib.suppress(OSError):  # a home that cannot be written: this run knows
+            write_calibration(self._folder, found)
 
 
 def _function(name: str) -> Any:

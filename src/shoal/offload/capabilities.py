@@ -63,7 +63,12 @@ def _calibration(settings: OffloadSettings) -> Capability:
     found = read_calibration(settings.folder)
     if found is None:
         lost = "choices rest on the rates of another machine until a program was run"
-        return Capability("calibration", False, "this machine was not measured: `shoal offload calibrate`", lost)
+        return Capability(
+            "calibration",
+            False,
+            "this machine is measured after some seconds of captured work, or by `shoal offload calibrate`",
+            lost,
+        )
     return Capability("calibration", True, found.machine)
 
 

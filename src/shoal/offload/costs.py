@@ -54,11 +54,14 @@ class CostModel:
     """Estimates from rates, replaced by what a program was seen to take."""
 
     def __init__(self, rates: Rates | None = None) -> None:
-        self.rates = rates or Rates()
-        self._rates = {**NANOSECONDS, **self.rates.nanoseconds}
+        self.calibrate(rates or Rates())
         self._seen: dict[tuple[Any, ...], float] = {}
         self._pace: dict[str, float] = {}
         """Seconds for an estimated one, by backend: how wrong its estimates are on this machine."""
+
+    def calibrate(self, rates: Rates) -> None:
+        """This machine's rates, from now on."""
+        self.rates, self._rates = rates, {**NANOSECONDS, **rates.nanoseconds}
 
     def seconds_per_element(self, name: str, char: str) -> float:
         scale = 0.5 if char == "f" else 1.0

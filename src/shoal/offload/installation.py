@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from shoal.offload import plugins
 from shoal.offload.settings import OffloadSettings, read_settings
 from shoal.offload.summaries import Summaries
 
@@ -74,6 +75,7 @@ class Installation:
             ("sklearn.decomposition._truncated_svd", lambda: self._decomposition("_truncated_svd", "TruncatedSVD.fit")),
             ("sklearn.decomposition._pca", lambda: self._decomposition("_pca", "PCA.fit")),
             ("sklearn.neighbors._classification", self._neighbours),
+            *plugins.actions(sys.path, self._undo).items(),
         ):
             if name in sys.modules:
                 action()
@@ -117,7 +119,9 @@ class Installation:
         state.program = tuple(filter(None, self.settings.program.split(",")))
         forget_files()
         calibration = read_calibration(self.settings.folder)
-        chooser = Chooser(self.settings, CostModel(None if calibration is None else calibration.rates))
+        chooser = Chooser(
+            self.settings, CostModel(None if calibration is None else calibration.rates), calibrated=bool(calibration)
+        )
         self._evaluator = Evaluator(chooser)
         self._evaluator.attach(self.settings.threshold)
         atexit.register(chooser.close)
@@ -137,10 +141,13 @@ class Installation:
         self._undo.append(undo)
 
     def _frames(self) -> None:
-        from shoal.offload.frames import strings
+        from shoal.offload.frames import calls, strings
         from shoal.offload.frames.series import copy_on_write, install
+        from shoal.offload.frames.trial import Engine
 
         self._undo.append(strings.install())
+        chooser = self._evaluator.chooser
+        self._undo.append(calls.install(Engine(self.settings, chooser.history, chooser.trust)))
         if copy_on_write():
             self._undo.append(install(self._evaluator.parts, strict=self.settings.strict))
 

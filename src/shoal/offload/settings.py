@@ -12,7 +12,7 @@ from shoal.core import Invalid
 
 PREFIX = "SHOAL_OFFLOAD__"
 
-BACKENDS = ("chunks", "torch", "compiled", "sklearnex")
+BACKENDS = ("chunks", "torch", "compiled", "device", "polars", "sklearnex")
 """In the order in which they are explained. The plain library needs no name: it is always there."""
 
 
@@ -44,7 +44,9 @@ class OffloadSettings:
     process writes its profile. `home`: where calibration, history and kernels are kept, in place of the user's cache.
     `everywhere`: capture within installed libraries too, as their own tests need it. `program`: beginnings of paths, by
     commas, that count as the program's own though they are installed. `explain`: FILE:LINE whose decisions are kept.
-    `summary`: one line on stderr as the program ends."""
+    `summary`: one line on stderr as the program ends. `device`: the name of an entry point of the group
+    `shoal.offload.devices`; without it, the GPU that PyTorch sees. `device_memory`: bytes of it that this process may
+    take; 0 for all that is free."""
 
     threshold: int = 65536
     strict: bool = False
@@ -58,6 +60,8 @@ class OffloadSettings:
     program: str = ""
     explain: str = ""
     summary: bool = False
+    device: str = ""
+    device_memory: int = 0
 
     @property
     def cores(self) -> int:

@@ -1,7 +1,8 @@
 """The programs of the papers, as their users would write them: with random inputs and the true formulas.
 
-Run as a module it is one side of a measurement: `python -m shoal.offload.workloads NAME SIZE` runs the program for each
-line it reads, and answers with the seconds, those of its processors, and a digest of the results.
+Run as a module it is one side of a measurement: `python -m shoal.offload.workloads NAME SIZE [BACKEND]` runs the
+program for each line it reads, by hand for a backend where one is named. It answers with the seconds, those of its
+processors, and a digest of the results.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ class Workload:
     make: Callable[[int], tuple[Any, ...]]
     run: Callable[..., tuple[Any, ...]]
     sizes: tuple[int, int]
+    elements: Callable[[int], int] = int
+    """The size that has about this many elements."""
+    largest: int = 1 << 25
+    """Elements above which the plain program takes minutes, or memory that a small machine does not have."""
 
 
 def _prices(n: int) -> tuple[Any, ...]:
@@ -245,15 +250,15 @@ WORKLOADS: Mapping[str, Workload] = {
     "black-scholes": Workload("oa", _prices, black_scholes, (1 << 10, 10_000_000)),
     "haversine": Workload("oa", _places, haversine, (1 << 10, 10_000_000)),
     "crime-index": Workload("oa", _cities, crime_index, (1 << 10, 10_000_000)),
-    "dbscan": Workload("oa", _blobs(256, 32), dbscan, (1 << 9, 4096)),
-    "pca": Workload("oa", _blobs(512, 1), pca, (1 << 10, 16_384)),
-    "tsvd": Workload("oa", _blobs(512, 1), tsvd, (1 << 11, 32_768)),
-    "n-body": Workload("extra", _bodies, n_body, (64, 1000)),
-    "shallow-water": Workload("extra", _basin, shallow_water, (64, 2048)),
-    "data-cleaning": Workload("extra", _requests, data_cleaning, (1 << 10, 1_000_000)),
-    "birth-analysis": Workload("extra", _births, birth_analysis, (1 << 10, 1_000_000)),
-    "movielens": Workload("extra", _ratings, movielens, (1 << 10, 1_000_000)),
-    "knn": Workload("extra", _neighbours, knn, (1 << 10, 50_000)),
+    "dbscan": Workload("oa", _blobs(256, 32), dbscan, (1 << 9, 4096), lambda n: n // 256, 1 << 20),
+    "pca": Workload("oa", _blobs(512, 1), pca, (1 << 10, 16_384), lambda n: n // 512, 1 << 24),
+    "tsvd": Workload("oa", _blobs(512, 1), tsvd, (1 << 11, 32_768), lambda n: n // 512, 1 << 24),
+    "n-body": Workload("extra", _bodies, n_body, (64, 1000), math.isqrt, 1 << 22),
+    "shallow-water": Workload("extra", _basin, shallow_water, (64, 2048), math.isqrt),
+    "data-cleaning": Workload("extra", _requests, data_cleaning, (1 << 10, 1_000_000), largest=1 << 21),
+    "birth-analysis": Workload("extra", _births, birth_analysis, (1 << 10, 1_000_000), largest=1 << 21),
+    "movielens": Workload("extra", _ratings, movielens, (1 << 10, 1_000_000), largest=1 << 21),
+    "knn": Workload("extra", _neighbours, knn, (1 << 10, 50_000), lambda n: n // 16, 1 << 20),
 }
 
 
@@ -271,11 +276,16 @@ def digest(results: tuple[Any, ...]) -> list[float]:
 def _main() -> None:
     name, size = sys.argv[1], int(sys.argv[2])
     workload = WORKLOADS[name]
+    program = workload.run
+    if sys.argv[3:]:
+        from shoal.offload.baselines.by_hand import programs
+
+        program = programs(name)[sys.argv[3]]
     inputs = workload.make(size)
     print(json.dumps({"ready": True}), flush=True)
     for _ in sys.stdin:
         began, worked = time.perf_counter(), time.process_time()
-        results = workload.run(*inputs)
+        results = program(*inputs)
         seconds, cpu = time.perf_counter() - began, time.process_time() - worked
         print(json.dumps({"seconds": seconds, "cpu": cpu, "digest": digest(results)}), flush=True)
 

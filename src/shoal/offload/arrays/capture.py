@@ -13,7 +13,7 @@ import numpy as np
 from shoal.offload.arrays.functions import Roll
 from shoal.offload.arrays.lazy import Lazy, Site, fields
 from shoal.offload.arrays.operators import add_operators
-from shoal.offload.arrays.results import LargeInt, result_dtype
+from shoal.offload.arrays.results import LargeFloat, LargeInt, result_dtype
 from shoal.offload.arrays.state import error_state, is_program, own_files, state
 from shoal.offload.arrays.tracked import Guarded, Tracked, memory
 
@@ -63,6 +63,8 @@ def capture(ufunc: Any, inputs: tuple[Any, ...], frame: Any) -> Lazy | None:
                 if not -(2**53) <= each <= 2**53:
                     return _stays("large-integer")
                 kind = LargeInt
+            elif kind is float and not -1e38 < each < 1e38:
+                kind = LargeFloat
             key.append(kind)
             taken.append(each)
             continue

@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from shoal.offload.arrays.chunks import Chunks, Function
+from shoal.offload.arrays.chunks import Chunks, Function, Kernel
 from shoal.offload.arrays.kernels import BoundKernel, Kernels
 from shoal.offload.arrays.program import Operation, Program
 from shoal.offload.arrays.recipe import Recipe
 from shoal.offload.arrays.vectorised import Vectorised
+from shoal.offload.calibration import Calibrating
 from shoal.offload.costs import CostModel
+from shoal.offload.devices.choice import Devices
+from shoal.offload.devices.paged import PAGES
 from shoal.offload.history import History
 from shoal.offload.settings import CompileMode, OffloadSettings
 from shoal.offload.trust import Trust
@@ -55,7 +58,7 @@ class Way:
     estimate_s: float
     replaced: Mapping[Any, Function] = field(default_factory=dict)
     costs: CostModel | None = None
-    kernel: BoundKernel | None = None
+    kernel: Kernel | None = None
     alternatives: Mapping[str, float] = field(default_factory=dict)
 
     def backend_of(self, operation: Operation) -> str:
@@ -75,16 +78,21 @@ class Way:
 class Chooser:
     """Knows the backends of one installation, and what each took for programs that were run before."""
 
-    def __init__(self, settings: OffloadSettings, costs: CostModel) -> None:
+    def __init__(self, settings: OffloadSettings, costs: CostModel, *, calibrated: bool = True) -> None:
         self.settings, self.costs = settings, costs
         self.trust = Trust()
         self.history = History(settings.folder)
+        self.calibrating = Calibrating(
+            settings.folder, self.history, costs.calibrate,
+            wanted=not calibrated and settings.compile is not CompileMode.NEVER,
+        )  # fmt: skip
         self._asked, self._free = float("-inf"), settings.cores
         wait = settings.compile is CompileMode.WAIT
         torch = "torch" in settings.allowed and not settings.strict
         self.vectorised = Vectorised(self.trust, allowed=torch, wait=wait)
         compiled = "compiled" in settings.allowed and settings.compile is not CompileMode.NEVER
         self.kernels = Kernels(settings.folder, self.trust, allowed=compiled, strict=settings.strict)
+        self.devices = Devices(settings, self.trust)
         self._lost: dict[Recipe, float] = {}
 
     def close(self) -> None:
@@ -114,6 +122,7 @@ class Chooser:
                 ways["torch"] = Way(
                     "torch", "chunks", cut, expected("torch", program, seconds), seconds, replaced, costs=costs
                 )
+        self._add_device(program, ways, total=total)
         best = min(ways.values(), key=lambda each: each.expected_s)
         if (
             program.size <= _TRIED
@@ -123,6 +132,27 @@ class Chooser:
         ):
             best = ways["plain"]
         return replace(best, alternatives={name: each.expected_s for name, each in ways.items()})
+
+    def _add_device(self, program: Program, ways: dict[str, Way], *, total: bool) -> None:
+        if self.devices.possible and not self.devices.ready:
+            if not self.vectorised.ready:
+                lost = self.history.add("device", min(each.expected_s for each in ways.values()))
+                if self.settings.compile is CompileMode.WAIT or lost > _IMPORT_S:
+                    self.vectorised.load()
+                return
+            self.devices.find()
+        if not self.devices.ready:
+            return
+        best = min(ways.values(), key=lambda each: each.expected_s)
+        weights = [best.weight(one) for one in program.operations]
+        host_s = [best.expected_s * each / (sum(weights) or 1.0) for each in weights]
+        found = self.devices.bound(program, host_s, total=total)
+        if found is not None:
+            name, kernel, elements, seconds = found
+            ways[name] = Way(
+                name, "device", Chunks(PAGES, elements), self.costs.expected(name, program, seconds), seconds,
+                costs=self.costs, kernel=kernel,
+            )  # fmt: skip
 
     def _replacements(self, program: Program) -> Mapping[Any, Function]:
         candidates = self.vectorised.candidates(program)
@@ -163,6 +193,8 @@ class Chooser:
             found.append("torch: PyTorch is not installed, or not allowed")
         elif not self.vectorised.ready:
             found.append("torch: PyTorch is not imported before it would repay that")
+        if self.devices.reason:
+            found.append(f"device: {self.devices.reason}")
         found += [f"{each} gave another result at first use" for each in self.trust.refused]
         return tuple(found)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from shoal.offload.arrays.kernels import BoundKernel
+from shoal.offload.arrays.functions import Roll
 from shoal.offload.arrays.program import CONSTANT, INPUT, SCRATCH, Block, Program, blocks, part
 from shoal.offload.arrays.threads import THREADS
 
@@ -19,6 +19,18 @@ Fault = tuple[int, str]
 """The number of an operation, and what NumPy's warning says of it: "divide by zero"."""
 
 _local = threading.local()
+
+
+class Kernel(Protocol):
+    """Does whole blocks of a program: compiled code, or a device."""
+
+    def bind(self, arrays: Sequence[np.ndarray], shape: tuple[int, ...], rolls: Mapping[int, Roll]) -> None:
+        """`arrays` are the inputs and the outputs; they must live as long as the evaluation."""
+        ...
+
+    def run(self, block: Block) -> tuple[bool, float]:
+        """One block: whether NumPy must do it, and the total where one is wanted."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +66,7 @@ class Chunks:
         outputs: list[np.ndarray],
         replaced: Mapping[Any, Function],
         reducer: Reducer | None = None,
-        kernel: BoundKernel | None = None,
+        kernel: Kernel | None = None,
     ) -> Outcome:
         """Fill the outputs. `replaced` has functions to call in place of ufuncs; a kernel does a whole block, and NumPy
         those in which a result is not finite. The reducer is applied to each block of the last operation; its results

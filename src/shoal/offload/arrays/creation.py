@@ -17,10 +17,9 @@ from shoal.offload.arrays.tracked import Guarded, Tracked, memory, strip
 _FRESH = (
     "zeros", "ones", "empty", "full", "arange", "linspace", "logspace", "geomspace", "eye", "identity", "tri",
     "fromfunction", "fromiter", "fromstring", "loadtxt", "genfromtxt", "load", "meshgrid", "indices", "copy",
-    "zeros_like", "ones_like", "empty_like", "full_like", "concatenate", "stack", "vstack", "hstack", "tile",
-    "repeat",
+    "concatenate", "stack", "vstack", "hstack", "tile", "repeat",
 )  # fmt: skip
-"""Functions that give new arrays."""
+"""Functions that give new arrays. Those that are like a captured one are called through its class."""
 
 _CONVERTING = ("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "require")
 """Functions that give a new array or their argument: a pending one is computed first."""
@@ -74,6 +73,26 @@ def _only_view(array: np.ndarray) -> bool:
     return base.nbytes == array.nbytes and base.dtype == array.dtype and array.flags.c_contiguous
 
 
+def _concatenated(arrays: Any, axis: Any = None, out: Any = None, **_: Any) -> Any:  # noqa: ARG001
+    """The arguments of `np.concatenate` whose classes may decide."""
+    return arrays if out is None else [*arrays, out]
+
+
+def _like(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    """The wrapper with all that `inspect` tells of the original."""
+    functools.update_wrapper(wrapper, original)
+    text = getattr(original, "__text_signature__", None)
+    if text is not None:
+        wrapper.__text_signature__ = text  # type: ignore[attr-defined]
+    if original.__name__ != "concatenate":
+        return wrapper
+    # NumPy's own has no signature but that of what it wraps, which a function of Python cannot have
+    dispatcher: Any = type(original)(_concatenated, wrapper)
+    functools.update_wrapper(dispatcher, original)
+    dispatcher.__wrapped__ = original.__wrapped__  # type: ignore[attr-defined]
+    return dispatcher  # type: ignore[no-any-return]
+
+
 class Creation:
     """The wrapped functions of NumPy, and how to take them out."""
 
@@ -101,7 +120,6 @@ class Creation:
         self._replaced.clear()
 
     def _fresh(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
         def create(*args: Any, **options: Any) -> Any:
             result = original(*args, **options)
             if type(result) is not np.ndarray or result.size < state.threshold:
@@ -112,10 +130,9 @@ class Creation:
             self._small = 0
             return own(result) if is_program(sys._getframe(1)) else result
 
-        return create
+        return _like(original, create)
 
     def _converting(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
         def convert(*args: Any, **options: Any) -> Any:
             if args and type(args[0]) in _CAPTURED:
                 return _converted(original, args[0], args[1:], options)
@@ -128,7 +145,7 @@ class Creation:
             self._small = 0
             return own(result) if is_program(sys._getframe(1)) else result
 
-        return convert
+        return _like(original, convert)
 
 
 _CAPTURED = frozenset((Lazy, Tracked, Guarded))

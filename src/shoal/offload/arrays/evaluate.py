@@ -15,6 +15,7 @@ from shoal.offload.arrays.capture import capture
 from shoal.offload.arrays.choose import Chooser, Way
 from shoal.offload.arrays.chunks import Chunks, Fault, Reducer
 from shoal.offload.arrays.functions import Roll, in_place_views, roll_of, where
+from shoal.offload.arrays.kernels import BoundKernel
 from shoal.offload.arrays.lazy import Lazy, fields
 from shoal.offload.arrays.program import Program, build, roll
 from shoal.offload.arrays.results import result_dtype
@@ -88,8 +89,10 @@ class Evaluator:
         seconds = time.perf_counter() - began
         # on a shared machine the time that the work took, not the time that it waited for a core
         share = (time.process_time() - worked) / min(way.chunks.threads, max(1, outcome.pieces))
-        if way.kernel is not None:
+        if isinstance(way.kernel, BoundKernel):
             self.chooser.kernels.observe(way.kernel.kernel.recipe, outcome.again, outcome.pieces)
+        elif way.kernel is not None:  # a device: to wait for it is its work
+            share = seconds
         for node, output in zip(program.outputs, outputs, strict=True):
             fields["value"](node, output.view(Tracked))
             fields["inputs"](node, ())
@@ -100,6 +103,7 @@ class Evaluator:
                     memory.guard(node.value, id(memory.root(node.value)), reader)
             fields["consumers"](node, [])
         self.chooser.costs.observe(program, way.backend, min(seconds, share), way.estimate_s)
+        self.chooser.calibrating.observe(seconds)
         if self.decisions is not None:
             self.decisions.observe(program, way, seconds, self.chooser.absent())
         _record(program, way, seconds, None if reducer is None else reducer.name)
@@ -129,10 +133,12 @@ class Evaluator:
             self._fallback(ufunc, reason, frame)
             result = _plainly(getattr(ufunc, method), taken, options, faults)
         site = (frame.f_code, frame.f_lasti)
-        name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-        PROFILE.add(site, name, backend, reason, time.perf_counter() - began, getattr(result, "nbytes", 0))
+        call = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+        name = method if method in ("reduce", "accumulate", "reduceat") else ufunc.__name__  # as NumPy's warnings say
+        PROFILE.add(site, call, backend, reason, time.perf_counter() - began, getattr(result, "nbytes", 0))
         for kind in sorted(faults):
-            _warn_at(kind, name, frame.f_code, frame.f_lasti, frame.f_globals)
+            told = "cast" if kind == "overflow" and _too_large(taken) else name
+            _warn_at(kind, told, frame.f_code, frame.f_lasti, frame.f_globals)
         if outs is not None:
             return _own_outputs(outs, options["out"], result)
         return tuple(map(track, result)) if isinstance(result, tuple) else track(result)
@@ -279,6 +285,12 @@ def _plainly(function: Any, inputs: tuple[Any, ...], options: dict[str, Any], fa
 
     with np.errstate(divide="call", over="call", invalid="call", call=noticed):
         return function(*inputs, **options)
+
+
+def _too_large(inputs: tuple[Any, ...]) -> bool:
+    """Whether a number of Python is beyond the type of the arrays: its conversion warns, and not the operation."""
+    limits = [np.finfo(each.dtype).max for each in inputs if isinstance(each, np.ndarray) and each.dtype.kind in "fc"]
+    return any(type(each) in (int, float, complex) and abs(each) > max(limits, default=math.inf) for each in inputs)
 
 
 def _elementwise(chunks: Chunks, ufunc: Any, inputs: tuple[Any, ...], target: np.ndarray) -> set[str]:

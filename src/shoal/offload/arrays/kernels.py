@@ -229,7 +229,7 @@ class Kernels:
     def _equal(self, kernel: Kernel) -> bool:
         """Whether it gives what NumPy gives, for special values and random ones."""
         recipe = kernel.recipe
-        inputs = [_sample(char, number, special=not recipe.total) for number, (char, _) in enumerate(recipe.inputs)]
+        inputs = [sample(char, number, special=not recipe.total) for number, (char, _) in enumerate(recipe.inputs)]
         constants = [_constant(char, number) for number, char in enumerate(recipe.constants)]
         count = _SAMPLES
         given = [each if along else each[:1] for each, (_, along) in zip(inputs, recipe.inputs, strict=True)]
@@ -259,7 +259,7 @@ def _installed() -> bool:
     return importlib.util.find_spec("llvmlite") is not None
 
 
-def _sample(char: str, seed: int, *, special: bool) -> np.ndarray:
+def sample(char: str, seed: int, *, special: bool) -> np.ndarray:
     """Random values, and special ones, which meet others in each input."""
     rng = np.random.Generator(np.random.PCG64(seed))
     if char == "?":

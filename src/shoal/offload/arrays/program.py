@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,19 +83,15 @@ def build(root: Lazy, *, keep_root: bool = True) -> Program:
     nodes = _connected(root)
     order = sorted(nodes.values(), key=lambda each: each.sequence)
     del nodes
-    inner: dict[int, int] = {}
-    for node in order:
-        for each in node.inputs:
-            if type(each) is Lazy:
-                inner[id(each)] = inner.get(id(each), 0) + 1
+    inner = Counter(id(each) for node in order for each in node.inputs if type(each) is Lazy)
     kept: set[int] = set()
     held: set[int] = set()
     for node in order:
         # beside those of other results: the list, the variable, and the argument
-        spare = sys.getrefcount(node) - 3 - inner.get(id(node), 0)
+        spare = sys.getrefcount(node) - 3 - inner[id(node)]
         if spare > 0 and node is not root:
             kept.add(id(node))
-        if spare > _readers(node) - inner.get(id(node), 0):
+        if spare > _readers(node) - inner[id(node)]:
             held.add(id(node))
     if keep_root:
         kept.add(id(root))

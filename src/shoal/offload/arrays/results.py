@@ -14,6 +14,10 @@ class LargeInt(int):
     """Stands for a Python integer that not every type of integers can hold."""
 
 
+class LargeFloat(float):
+    """Stands for a Python float that single precision cannot hold."""
+
+
 SCALARS: dict[type, Any] = {bool: True, int: 1, float: 1.0, complex: 1j}
 """Of a Python scalar only the kind counts (NEP 50), but for a large integer beside an array of integers."""
 
@@ -36,6 +40,10 @@ def _ask(key: tuple[Any, ...]) -> np.dtype[Any] | None:
     if any(isinstance(kind, np.dtype) and kind.char not in KINDS for kind in kinds):
         return None
     exact = not any(isinstance(kind, np.dtype) and kind.kind in "fc" for kind in kinds)
+    if LargeFloat in kinds:
+        if any(isinstance(kind, np.dtype) and kind.char in "fF" for kind in kinds):
+            return None  # the conversion of the number warns, not the operation
+        kinds = [float if kind is LargeFloat else kind for kind in kinds]
     if exact and (LargeInt in kinds or ufunc is np.power):
         return None  # an error or not, that depends on the values
     sample = [

@@ -76,11 +76,9 @@ class Vectorised:
         return {ufunc: function for ufunc, function in found.items() if ufunc not in refused}
 
     def _trusted(self, ufunc: Any, char: str) -> bool:
-        function = self._function(ufunc)
-
         def mine(values: np.ndarray) -> np.ndarray:
             out = np.empty_like(values)
-            function(values, out=out)
+            self._function(ufunc)(values, out=out)  # an old PyTorch may not have it
             return out
 
         name = ufunc.__name__

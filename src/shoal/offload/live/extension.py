@@ -67,6 +67,8 @@ class Offload(Extension):
         given: dict[str, object] = {"threshold": self._settings.threshold, "strict": asked.strict, "summary": True}
         if gang.cpu_milli:
             given["threads"] = max(1, gang.cpu_milli // 1000)
+        if gang.device_memory_bytes:
+            given["device_memory"] = gang.device_memory_bytes
         path = {"PYTHONPATH": gang.env.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))}
         return replace(gang, env={**gang.env, **environment(path, **given)})
 

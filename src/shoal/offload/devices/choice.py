@@ -1,0 +1,155 @@
+"""Which device there is, and whether a program is worth its copies."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.offload.arrays.kernels import TOLERANCE, sample
+from shoal.offload.arrays.recipe import Recipe, Step, constants_of, recipe_of
+from shoal.offload.devices.device import Device, DeviceFull, DeviceLost
+from shoal.offload.devices.paged import BoundDevice, Lost, Plan, function_of, page_elements, plan
+from shoal.offload.trust import Trust, agree
+
+if TYPE_CHECKING:
+    from shoal.offload.arrays.program import Program
+    from shoal.offload.settings import OffloadSettings
+
+GROUP = "shoal.offload.devices"
+
+_SMALLEST = 1 << 16
+"""Elements below which no program is considered."""
+
+_MOST_PLANS = 1024
+
+
+class Devices:
+    """The device of one installation. `reason` says why it is out of use."""
+
+    def __init__(self, settings: OffloadSettings, trust: Trust, device: Device | None = None) -> None:
+        self._settings, self._trust = settings, trust
+        self._lost = Lost()
+        allowed = "device" in settings.allowed and not settings.strict
+        self._device = device if allowed else None
+        driver = Path("/dev/nvidiactl").exists() and importlib.util.find_spec("torch") is not None
+        self.possible = allowed and device is None and bool(settings.device or driver)
+        self._plans: dict[tuple[Any, ...], tuple[Plan, int] | None] = {}
+        self._recipes: dict[tuple[Any, ...], Recipe | None] = {}
+
+    @property
+    def ready(self) -> bool:
+        return self._device is not None and not self._lost.reason
+
+    @property
+    def reason(self) -> str:
+        return self._lost.reason
+
+    def find(self) -> None:
+        """Open the device. What fails is kept as the reason, and the CPU does the work."""
+        self.possible = False
+        try:
+            self._device = self._open()
+        except Exception as error:  # whatever a driver or another package says
+            self._lost.tell(f"it cannot be used: {error}")
+
+    def _open(self) -> Device | None:
+        if self._settings.device:
+            from importlib.metadata import entry_points
+
+            (entry,) = entry_points(group=GROUP, name=self._settings.device)
+            made: Device = entry.load()()
+            return made
+        import torch
+
+        from shoal.offload.devices.torch_device import TorchDevice
+
+        return TorchDevice(limit_bytes=self._settings.device_memory) if torch.cuda.is_available() else None
+
+    def bound(
+        self, program: Program, host_s: Sequence[float], *, total: bool
+    ) -> tuple[str, BoundDevice, int, float] | None:
+        """The device's name, what runs the pages, their elements, and the seconds to be expected. None where nothing
+        would run there. `host_s` are the seconds of each operation on the host."""
+        if self._device is None or program.size < _SMALLEST:
+            return None
+        recipe = self._recipe(program, total=total)
+        constants = None if recipe is None else constants_of(program, recipe)
+        if recipe is None or constants is None:
+            return None
+        key = (program.key, total, program.size.bit_length(), tuple(each.size for each in program.inputs))
+        if key not in self._plans:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            self._plans[key] = self._plan(recipe, [each.size for each in program.inputs], program.size, host_s)
+        found = self._plans[key]
+        if found is None or self._lost.reason:
+            return None
+        planned, elements = found
+        kernel = BoundDevice(self._device, self._lost, recipe, constants, planned.there)
+        return self._device.name, kernel, elements, planned.seconds
+
+    def _recipe(self, program: Program, *, total: bool) -> Recipe | None:
+        key = (program.key, total)
+        if key not in self._recipes:
+            if len(self._recipes) >= _MOST_PLANS:
+                self._recipes.clear()
+            self._recipes[key] = recipe_of(program, [True] * len(program.inputs), total=total)
+        return self._recipes[key]
+
+    def _plan(
+        self, recipe: Recipe, sizes: Sequence[int], size: int, host_s: Sequence[float]
+    ) -> tuple[Plan, int] | None:
+        assert self._device is not None
+        try:
+            elements = page_elements(self._device, recipe, size)
+        except DeviceLost as error:
+            self._lost.tell(f"{self._device.name}: {error}")
+            return None
+        if not elements:
+            return None
+        found = plan(self._device, recipe, sizes, size, host_s, elements)
+        if any(found.there):  # only then are its operations compared
+            found = plan(_Trusted(self._device, self._same), recipe, sizes, size, host_s, elements)
+        return (found, elements) if any(found.there) else None
+
+    def _same(self, step: Step) -> bool:
+        """Whether the device gives for a step what NumPy gives; compared at its first use, special values first."""
+        device = self._device
+        assert device is not None
+        key = (device.name, step.name, step.loop)
+        known = self._trust.known(key)
+        if known is None:
+            known = _compared(device, step)
+            self._trust.settle(key, known)
+        return known
+
+
+class _Trusted:
+    """A device without what it does otherwise than NumPy."""
+
+    def __init__(self, device: Device, same: Any) -> None:
+        self._device, self._same = device, same
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+    def can(self, step: Step) -> bool:
+        return self._device.can(step) and bool(self._same(replace(step, arguments=(), checked=False)))
+
+
+def _compared(device: Device, step: Step) -> bool:
+    inputs = [sample(char, number, special=True) for number, char in enumerate(step.loop)]
+    try:
+        with device.page() as page:
+            found = np.empty(len(inputs[0]), step.char)
+            page.fetch(page.apply(step, [page.send(each) for each in inputs]), found)
+    except (DeviceFull, DeviceLost):
+        return False
+    with np.errstate(all="ignore"):
+        expected = np.asarray(function_of(step.name)(*inputs))
+    return agree(expected.astype(step.char, copy=False), found, TOLERANCE[step.char])
