@@ -52,6 +52,7 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._streams: dict[int, Stream] = {}
+        self._trials: dict[int, asyncio.Future[list[int]]] = {}
         self._numbers = itertools.count(1)
         self._failed_at = float("-inf")
         self._heard_at = 0.0
@@ -98,6 +99,8 @@ class Connection:
             self._task = None
             self._settled.set()
             await self._end_transport()
+            for trial in self._trials.values():
+                trial.cancel()
             streams, self._streams = self._streams, {}
             for one in {id(one): one for one in streams.values()}.values():
                 one.lost(why)
@@ -161,6 +164,11 @@ class Connection:
             taken = asyncio.get_running_loop().time() - struct.unpack(">d", body)[0]
             self.round_trip_s = min(taken, 0.9 * self.round_trip_s + 0.1 * taken)
             return
+        if kind == Frame.TRIED:
+            trial = self._trials.get(stream)
+            if trial is not None and not trial.done():
+                trial.set_result([int(one) for one in decode(body)])
+            return
         if kind == Frame.REFUSED:
             told = decode(body)
             for one in told["streams"]:
@@ -199,6 +207,18 @@ class Connection:
             self._streams[told["id"]] = stream
         told = {"stages": list(stages), "writes": writes, "pieces": pieces}
         self._send(0, Frame.RUN, encode(told))
+
+    async def try_out(self, stages: Sequence[Mapping[str, Any]], feeds: Sequence[Sequence[Any]]) -> list[int]:
+        """What the stages read and wrote of the beginning of their input. None of it where the site did not try."""
+        number = self.number()
+        self._trials[number] = asyncio.get_running_loop().create_future()
+        self._send(number, Frame.TRY, encode({"stages": list(stages), "feeds": list(feeds)}))
+        try:
+            await asyncio.wait([self._trials[number]])
+            trial = self._trials[number]
+            return [] if trial.cancelled() else trial.result()
+        finally:
+            del self._trials[number]
 
     def write(self, stream: int, data: bytes) -> None:
         self._send(stream, Frame.DATA, data)
