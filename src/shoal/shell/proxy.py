@@ -44,6 +44,8 @@ SILENCE_S = 5.0
 OUT_LIMIT = 2 << 20
 """Bytes that wait for a slow link before the commands' output is left in their pipes."""
 KILL_AFTER_S = 2.0
+MEASURED_BYTES = 1 << 20
+"""That go out while the link holds up the rest, until its rate is taken from them."""
 WORLD = "shoal-site"
 MOST_NAMES = 50
 MOST_CORES = 8
@@ -188,6 +190,8 @@ class Proxy:
         self.out = bytearray()
         self.stages: dict[int, Stage] = {}
         self.trials: set[int] = set()
+        self.rate = 0.0
+        self.held_up: tuple[float, int] | None = None
         self.executors: dict[tuple[bool, Any], socket.socket] = {}
         self.processes: list[Any] = []
         self.selector = selectors.DefaultSelector()
@@ -247,8 +251,19 @@ class Proxy:
             try:
                 done = self.link.send(bytes(self.out[: 1 << 20]))
             except BlockingIOError:
+                self.held_up = self.held_up or (self.clock(), 0)
                 return
             del self.out[:done]
+            if self.held_up is not None:
+                self.measure(*self.held_up, done)
+        self.held_up = None
+
+    def measure(self, since: float, before: int, done: int) -> None:
+        """The rate of the link, while more waits than it takes."""
+        self.held_up = since, before + done
+        seconds = self.clock() - since
+        if before + done >= MEASURED_BYTES and seconds > 0:
+            self.rate, self.held_up = (before + done) / seconds, None
 
     def read_client(self) -> None:
         try:
@@ -268,7 +283,7 @@ class Proxy:
         elif not self.hello:
             raise ValueError("a client begins with its hello")
         elif kind == Frame.PING:
-            self.send(stream, Frame.PONG, body)
+            self.send(stream, Frame.PONG, body + struct.pack(">d", self.rate))
         elif kind == Frame.RUN:
             self.run(decode(body))
         elif kind == Frame.TRY:

@@ -29,7 +29,7 @@ from shoal.shell.annotations import Annotation, load
 from shoal.shell.calls import Call, read_call
 from shoal.shell.plan import Decision, plan, ratio_key, uncertain
 from shoal.shell.sites import Site, Sites, shell_folder
-from shoal.shell.stages import Known, Reachable, Stage, absolute, examine
+from shoal.shell.stages import LINK_BYTES_PER_S, Known, Reachable, Stage, absolute, examine
 from shoal.shell.table import STAGE, write_table
 
 log = structlog.get_logger("shoal.shell")
@@ -201,6 +201,7 @@ class Agent:
             {
                 "name": one.site.name, "host": one.site.host, "mounts": dict(one.site.mounts), "ready": one.ready,
                 "why": one.why, "round_trip_s": one.round_trip_s if one.ready else None, "running": one.busy,
+                "bytes_per_s": one.bytes_per_s,
                 "namespaces": one.welcome.get("namespaces"), "differ": self._different(one),
             }
             for one in self.connections.values()
@@ -289,6 +290,7 @@ class Agent:
                 tools=frozenset(path for path, value in self.programs.items() if there.get(path) == value),
                 locales=frozenset(one.welcome.get("locales", ())), same_libc=one.welcome.get("libc") == libc(),
                 namespaces=bool(one.welcome.get("namespaces")), round_trip_s=round(one.round_trip_s, 3),
+                link_bytes_per_s=one.bytes_per_s or LINK_BYTES_PER_S,
             )  # fmt: skip
         return found
 
