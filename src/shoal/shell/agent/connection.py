@@ -55,6 +55,7 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._streams: dict[int, Stream] = {}
+        self._room: dict[int, int] = {}
         self._trials: dict[int, asyncio.Future[list[int]]] = {}
         self._numbers = itertools.count(1)
         self._failed_at = float("-inf")
@@ -104,7 +105,7 @@ class Connection:
             await self._end_transport()
             for trial in self._trials.values():
                 trial.cancel()
-            streams, self._streams = self._streams, {}
+            streams, self._streams, self._room = self._streams, {}, {}
             for one in {id(one): one for one in streams.values()}.values():
                 one.lost(why)
 
@@ -176,6 +177,7 @@ class Connection:
         if kind == Frame.REFUSED:
             told = decode(body)
             for one in told["streams"]:
+                self._room.pop(one, None)
                 if found := self._streams.pop(one, None):
                     found.refused(told["why"])
             return
@@ -185,11 +187,14 @@ class Connection:
         if kind == Frame.STARTED:
             found.started(stream, int(decode(body)["bytes"]))
         elif kind in (Frame.OUT, Frame.ERR):
+            self._room[stream] -= len(body)
+            if self._room[stream] < 0:
+                raise ValueError("it sends more than it was asked for")
             found.output(stream, kind, body)
         elif kind == Frame.CREDIT:
             found.credit(stream, struct.unpack(">I", body)[0])
         elif kind == Frame.EXIT:
-            del self._streams[stream]
+            del self._streams[stream], self._room[stream]
             told = decode(body)
             found.ended(stream, int(told["status"]), told)
 
@@ -214,7 +219,7 @@ class Connection:
     ) -> None:  # fmt: skip
         """Start the stages of one chain together; each has its number in `id`. `pieces`: how they share cores."""
         for told, stream in zip(stages, streams, strict=True):
-            self._streams[told["id"]] = stream
+            self._streams[told["id"]], self._room[told["id"]] = stream, told["credit"]
         told = {"stages": list(stages), "writes": writes, "pieces": pieces}
         self._send(0, Frame.RUN, encode(told))
 
@@ -237,6 +242,8 @@ class Connection:
         self._send(stream, Frame.END)
 
     def give(self, stream: int, count: int) -> None:
+        if stream in self._room:
+            self._room[stream] += count
         self._send(stream, Frame.CREDIT, struct.pack(">I", count))
 
     def kill(self, stream: int) -> None:
