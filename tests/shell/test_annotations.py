@@ -152,30 +152,42 @@ def test_own_annotations_replace_those_that_come_with_shoal(tmp_path: object) ->
 
 POSH = """
 # as in POSH's own file
-cat[splittable_across_input]: PARAMS:[(type:input_file,splittable,size:list(list_separator:( )))]
-grep[splittable_across_input,filters_input]: OPTPARAMS:[(short:e,long:regexp,type:str,size:1),(short:f,long:file,type:input_file,size:1)] FLAGS:[(short:i),(short:v,long:invert-match)] PARAMS:[(type:input_file,splittable,size:list(list_separator:( )))]
-grep[splittable_across_input,filters_input]: FLAGS:[(short:c)] PARAMS:[(type:str,size:1),(type:input_file,splittable,size:list(list_separator:( )))]
-git-status[needs_current_dir]: FLAGS:[(long:porcelain)]
-mogrify[long_arg_single_dash]: OPTPARAMS:[(long:path,type:output_file,size:1),(long:thumbnail,type:str,size:1)] PARAMS:[(type:input_file,splittable,size:list(list_separator:( )))]
-q: PARAMS:[(type:str,size:1)]
+cat: PARAMS:[(splittable,type:input_file,size:list(list_separator:( ))),]
+grep[splittable_across_input,reduces_input]: FLAGS:[(short:v,long:invert-match)] PARAMS:[(type:str,size:1),(type:input_file,size:list(list_separator:( )))]
+grep[splittable_across_input,reduces_input]: FLAGS:[(short:v,long:invert-match)] OPTPARAMS:[(short:e,long:regexp,type:str,size:1),(short:f,long:file,type:input_file,size:1)] PARAMS:[(type:input_file,size:list(list_separator:( )))]
+mogrify[long_arg_single_dash]: OPTPARAMS:[(long:format,type:str,size:1),(long:path,type:output_file,size:1),(long:thumbnail,type:str,size:1)] PARAMS:[(type:input_file,splittable,size:list(list_separator:( )))]
+pr: FLAGS:[(short:m,long:merge),(short:t)] OPTPARAMS:[(short:s,type:str,size:1,attached)] PARAMS:[(type:input_file,size:list(list_separator:( )))]
+head: OPTPARAMS:[(long:lines,short:n,size:1)]
+q: FLAGS:[(short:H)] OPTPARAMS:[(short:d,size:1,type:str)] PARAMS:[(type:str,size:1)]
+/home/u/go/bin/zannotate[long_arg_single_dash]: FLAGS:[(long:routing)] OPTPARAMS:[(long:routing-mrt-file,type:input_file,size:1),(long:input-file-type,type:str,size:1)]
+git status[needs_current_dir]: OPTPARAMS:[(short:C,size:1,type:input_file)]
+git commit[needs_current_dir]: OPTPARAMS:[(short:F,long:file,size:1,type:input_file)]
 """  # noqa: E501
 
 
 def test_posh_annotations_are_taken_over() -> None:
     found = parse(translate(POSH, "posh"), "posh")
-    assert list(found) == ["cat", "grep", "git-status", "mogrify", "q"]
-    assert match(found["cat"], ["cat", "a", "b"], {}).split is Split.CONCAT
-    assert match(found["grep"], ["grep", "-i", "-e", "x", "a"], {}).reads == ("a",)
-    second = match(found["grep"], ["grep", "-c", "x", "a"], {})
-    assert (second.reads, second.ratio, second.across) == (("a",), 0.5, True)
-    assert match(found["git-status"], ["git-status", "--porcelain"], {}).cwd
-    assert match(found["mogrify"], ["mogrify", "-path", "D", "-thumbnail", "1x1", "a"], {}).writes == ("D",)
+    assert list(found) == ["cat", "grep", "mogrify", "pr", "head", "q", "zannotate", "git"]
+
+    def taken(text: str) -> Match:
+        words = text.split()
+        return match(found[words[0]], words, {})
+
+    assert taken("cat a b").split is Split.CONCAT
+    assert (taken("grep -v x a").reads, taken("grep -v x a").ratio, taken("grep -v x a").across) == (("a",), 0.5, True)
+    assert taken("grep -e x a").reads == ("a",)
+    assert taken("mogrify -path D -thumbnail 1x1 a").writes == ("D",)
+    assert taken("pr -mts, a b").reads == ("a", "b")
+    assert taken("zannotate -routing -routing-mrt-file=m").reads == ("m",)
+    assert (taken("git status").cwd, taken("git commit -F m").reads) == (True, ("m",))
+    with pytest.raises(NotUnderstood):
+        taken("git push")
 
 
 @pytest.mark.parametrize(
     "text",
     ["cat", "cat[nosuch]: PARAMS:[(type:str)]", "cat: PARAMS:[(type:str", "cat: PARAMS:[(type:nosuch)]", "cat: nothing",
-     "cat: FLAGS:[(size:1)]"],
+     "cat: FLAGS:[(size:1)]", "tar: FLAGS:[(short:x),(short:z))]"],
 )  # fmt: skip
 def test_a_wrong_line_of_posh_is_told_with_its_number(text: str) -> None:
     with pytest.raises(Invalid) as found:

@@ -3,7 +3,6 @@ shows what was true before. Needs root."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -85,21 +84,22 @@ def test_both_sides_see_at_once_what_the_other_wrote(net: networks.Network, tmp_
     assert log.read_text().count('"where": "far"') > 5
 
 
-@pytest.mark.parametrize("mount", ["rclone", "nfs"])
-def test_other_mounts_show_what_was_written_on_either_side(net: networks.Network, tmp_path: Path, mount: str) -> None:
-    for one in {"rclone": ["rclone"], "nfs": ["ganesha.nfsd", "nfs-ls", "fuse-nfs"]}[mount]:
-        if shutil.which(one) is None:
-            pytest.skip(f"{one} is not installed")
+@pytest.mark.parametrize("script", [BOTH_WAYS, GIT], ids=["files", "git"])
+def test_nfs_shows_what_was_written_on_either_side(net: networks.Network, tmp_path: Path, script: str) -> None:
+    if why := networks.lacking_nfs():
+        pytest.skip(f"no NFS in user space: {why}")
     log = emptied(net, tmp_path / "local")
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(net.mount_nfs() if mount == "nfs" else net.mount_rclone())
-        try:
-            (net.mnt / "own").write_text("text\n")
-            if (net.srv / "own").read_text() != "text\n":
-                pytest.skip(f"a file written through this {mount} is not what was written")
-            (net.mnt / "own").unlink()
-        except OSError as error:
-            pytest.skip(f"this {mount} cannot write files: {error}")
+    with net.mount_nfs():
+        expected = outcome(["bash"], script, tmp_path / "local", tmp_path)
+        assert outcome([str(LAUNCHER)], script, net.mnt, net.folder / "home") == expected
+    assert log.read_text().count('"where": "far"') > 5
+
+
+def test_rclone_shows_what_was_written_on_either_side(net: networks.Network, tmp_path: Path) -> None:
+    if shutil.which("rclone") is None:
+        pytest.skip("rclone is not installed")
+    log = emptied(net, tmp_path / "local")
+    with net.mount_rclone():
         expected = outcome(["bash"], PLAIN, tmp_path / "local", tmp_path)
         assert outcome([str(LAUNCHER)], PLAIN, net.mnt, net.folder / "home") == expected
     assert log.read_text().count('"where": "far"') > 5

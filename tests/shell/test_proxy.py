@@ -208,6 +208,20 @@ def test_more_input_than_was_asked_for_ends_it(client: Client) -> None:
     client.process.wait(timeout=20)
 
 
+def test_the_rate_of_the_link_is_measured_while_it_holds_up_the_rest(client: Client, tmp_path: Path) -> None:
+    def rate() -> float:
+        client.send(0, Frame.PING, struct.pack(">d", 1.5))
+        sent, found = struct.unpack(">dd", client.take(Frame.PONG))
+        assert sent == 1.5
+        return float(found)
+
+    assert rate() == 0.0
+    (tmp_path / "srv" / "large").write_bytes(bytes(8 << 20))
+    status, out, _ = client.run(["cat", "large"], reads=["/mnt/site/large"], credit=16 << 20)  # type: ignore[misc]
+    assert (status, len(out)) == (0, 8 << 20)
+    assert rate() > 0.0
+
+
 def test_output_stops_at_the_credit(client: Client) -> None:
     stage = {
         "id": 9, "path": "/usr/bin/sh", "argv": ["sh", "-c", "yes"], "cwd": "/mnt/site", "env": {"PATH": "/usr/bin"}, "umask": 0,  # noqa: E501

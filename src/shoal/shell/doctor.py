@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core import Capability, ShoalError
+from shoal.shell.plan import size
 from shoal.shell.sites import Sites
 from shoal.shell.table import BUILD_IT, missing_native
 
@@ -58,7 +59,9 @@ def _site(told: dict[str, Any]) -> Sequence[Capability]:
     name = f"site {told['name']}"
     if not told["ready"]:
         return [Capability(name, False, told["why"], "its data is read through the mount")]
-    found = [Capability(name, True, f"connected to {told['host']}, round trip {1e3 * told['round_trip_s']:.1f} ms")]
+    rate = f", {size(told['bytes_per_s'])} a second" if told["bytes_per_s"] else ""
+    detail = f"connected to {told['host']}, round trip {1e3 * told['round_trip_s']:.1f} ms{rate}"
+    found = [Capability(name, True, detail)]
     if not told["namespaces"]:
         found.append(Capability(f"{name}: namespaces", False, "bubblewrap does not work there",
                                 "commands that may print names run here, and nothing confines the others"))  # fmt: skip

@@ -17,7 +17,7 @@ import struct
 import subprocess
 from typing import Any, Callable, Sequence  # noqa: UP035 - runs on Python 3.8
 
-from shoal.shell.pieces import Conductor, Feeds, close_all, fork, raw, spawn
+from shoal.shell.pieces import Conductor, Feeds, close_all, fork, raw, spawn, try_out
 
 REPORT_BYTES = 1 << 16
 
@@ -120,6 +120,9 @@ class Executor:
                 if message["kill"] in streams:
                     signal_group(pid, message["signal"])
             return
+        if "try" in message:
+            self.try_out(message)
+            return
         stages, told = message["run"], message.get("pieces")
         try:
             try:
@@ -163,6 +166,22 @@ class Executor:
         report = self.reports[pid] = Report(reader, *waits)
         self.selector.register(reader, selectors.EVENT_READ, report)
 
+    def try_out(self, message: dict[str, Any]) -> None:
+        stages = message["stages"]
+        try:
+            for one in stages:
+                self.check(one)
+            for name, _ in message["feeds"]:
+                self.inside(name)
+            reader, writer = os.pipe()
+            pid = self.fork(lambda: try_out(stages, Feeds(message["feeds"]), writer, self.limit), [], [writer])
+        except (Refusal, OSError):
+            send_message(self.link, {"tried": message["try"], "bytes": []})
+            return
+        os.close(writer)
+        report = self.reports[pid] = Report(reader, [], False, 0, message["try"])
+        self.selector.register(reader, selectors.EVENT_READ, report)
+
     def fork(self, work: Callable[[], int], streams: list[int], kept: list[int]) -> int:
         pid = fork(work, kept)
         with contextlib.suppress(OSError):
@@ -179,7 +198,7 @@ class Executor:
             elif "refused" in told:
                 report.waits = False
                 send_message(self.link, {"refused": report.streams, "why": told["refused"]})
-            elif "statuses" in told:
+            else:
                 report.ended = told
         if report.over and report.fd in self.selector.get_map():
             self.selector.unregister(report.fd)
@@ -259,6 +278,8 @@ class Executor:
                 os.close(report.fd)
                 if report.waits:
                     send_message(self.link, {"refused": report.streams, "why": "the commands could not be started"})
+                if report.trial is not None:
+                    send_message(self.link, {"tried": report.trial, "bytes": report.ended.get("bytes", [])})
                 statuses, work = report.ended.get("statuses", statuses), report.ended.get("cpu_s", work)
             for stream, status, cpu_s in zip(streams, statuses, work):  # noqa: B905
                 changed = {name: mode_of(name) for name in self.writes.pop(stream, ())}
@@ -266,10 +287,11 @@ class Executor:
 
 
 class Report:
-    """What a conductor tells, as lines of JSON. `waits`: its commands have begun once it says so."""
+    """What a conductor tells, as lines of JSON. `waits`: its commands have begun once it says so. `trial`: the number
+    of a trial that it is instead."""
 
-    def __init__(self, fd: int, streams: list[int], waits: bool, size: int) -> None:
-        self.fd, self.streams, self.waits, self.size = fd, streams, waits, size
+    def __init__(self, fd: int, streams: list[int], waits: bool, size: int, trial: int | None = None) -> None:
+        self.fd, self.streams, self.waits, self.size, self.trial = fd, streams, waits, size, trial
         self.ended: dict[str, Any] = {}
         self.over = False
         self._buffer = b""

@@ -13,6 +13,7 @@ import contextlib
 import functools
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -29,6 +30,8 @@ LONGEST_LINE = 4 << 20
 AHEAD_BYTES = 32 << 20
 """Of output of later pieces that wait for the first, of all of them."""
 READ_BYTES = 1 << 20
+TRIED_BYTES, MOST_TRIED, TRIED_S = 1 << 20, 16 << 20, 0.5
+"""Of a trial: its input, the most that a command may write, and the time of each command."""
 _WIDTH = 7
 """Of each number that `wc` writes where it reads a pipe and counts several things."""
 
@@ -173,6 +176,39 @@ class Feeds:
                         break
                     offset += done
                     length = None if length is None else length - done
+
+
+# --- a trial ---
+
+
+def try_out(stages: Stages, feeds: Feeds, report: int, limit: Limit) -> int:
+    """Each command on what the one before it wrote, from the first TRIED_BYTES of the input on. Tells the bytes of the
+    input and of each output, as far as commands came in time."""
+    given = os.memfd_create("input")
+    begin = next(feeds.read(0, TRIED_BYTES), b"")
+    write_all(given, begin[: begin.rfind(b"\n") + 1] or begin)
+    counts = [os.lseek(given, 0, os.SEEK_CUR)]
+
+    def limited() -> None:
+        limit()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_TRIED, MOST_TRIED))
+
+    null = os.open(os.devnull, os.O_RDWR)
+    os.umask(stages[0]["umask"])
+    for one in stages:
+        made = os.memfd_create("output")
+        os.lseek(given, 0, os.SEEK_SET)
+        process = spawn(one, one["argv"], (given, made, null), limited)
+        try:
+            process.wait(TRIED_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            break
+        counts.append(os.fstat(made).st_size)
+        given = made
+    write_all(report, json.dumps({"bytes": counts}).encode() + b"\n")
+    return 0
 
 
 # --- processes ---

@@ -68,6 +68,42 @@ def flows(stages: Sequence[Stage], ratios: Ratios) -> list[tuple[float, float]]:
     return found
 
 
+CERTAIN = 0.01
+"""What is expected to write less than this of what it reads does so: counts, sums, names."""
+LESS, MORE = 0.1, 5.0
+"""How far an expected ratio may be off, and it may always be 1."""
+WORTH_A_TRIAL = 4e6
+
+
+def uncertain(stages: Sequence[Stage], reachable: Mapping[str, Reachable], ratios: Ratios) -> Mapping[str, float]:
+    """The ratios that were never measured and on which it hangs where the stages run, with what is expected of them;
+    none where there is too little data to try them on."""
+    first = stages[0].data
+    if len(first) != 1 or not set(first) <= set(reachable) or sum(first.values()) < WORTH_A_TRIAL:
+        return {}
+    unknown = {ratio_key(one): one.match.ratio for one in stages if one.match is not None and _is_guess(one)}
+    unknown = {key: ratio for key, ratio in unknown.items() if key not in ratios}
+    ends = (
+        {key: LESS * one for key, one in unknown.items()},
+        {key: max(1, MORE * one) for key, one in unknown.items()},
+    )
+    if not unknown or _sites(stages, reachable, {**ratios, **ends[0]}) == _sites(
+        stages, reachable, {**ratios, **ends[1]}
+    ):
+        return {}
+    return unknown
+
+
+def _sites(stages: Sequence[Stage], reachable: Mapping[str, Reachable], ratios: Ratios) -> list[str]:
+    return [one.site for one in plan(stages, reachable, ratios)]
+
+
+def _is_guess(one: Stage) -> bool:
+    assert one.match is not None
+    usual = one.match.ratio == one.match.annotation.ratio and one.match.ratio > CERTAIN
+    return usual and not one.match.few and (one.match.ratio != 1.0 or bool(one.match.annotation.refuses))
+
+
 def plan(stages: Sequence[Stage], reachable: Mapping[str, Reachable], ratios: Ratios) -> list[Decision]:
     """`stages` are those of one pipeline, each reading what the one before it writes."""
     flow = flows(stages, ratios)

@@ -29,7 +29,9 @@ from typing import Any, Callable, Iterator, Sequence  # noqa: UP035 - runs on Py
 from shoal.shell.executor import Executor, Refusal, decode, encode, receive_message, send_message
 from shoal.shell.pieces import close_all
 
-PROTOCOL = 1
+PROTOCOL = 2
+TRIES_COMMANDS = 2
+"""The protocol from which on a proxy knows TRY."""
 HEAD = struct.Struct(">IBI")
 """Of each frame: the stream, the kind, and the size of what follows."""
 MAX_FRAME = 8 << 20
@@ -42,19 +44,22 @@ SILENCE_S = 5.0
 OUT_LIMIT = 2 << 20
 """Bytes that wait for a slow link before the commands' output is left in their pipes."""
 KILL_AFTER_S = 2.0
+MEASURED_BYTES = 1 << 20
+"""That go out while the link holds up the rest, until its rate is taken from them."""
 WORLD = "shoal-site"
 MOST_NAMES = 50
 MOST_CORES = 8
+MOST_TRIALS = 4
 """On which the pieces of one pipeline work at once."""
 GREETING = b"\nSHOAL-PROXY-1\n"
 """Before the first frame: what a login prints comes before it and is skipped."""
 
 
 class Frame:
-    """Kinds of frames. From the client: HELLO, RUN, DATA, END, KILL, PING. From the proxy: WELCOME, STARTED, REFUSED,
-    OUT, ERR, EXIT, PONG. Both: CREDIT."""
+    """Kinds of frames. From the client: HELLO, RUN, DATA, END, KILL, PING, TRY. From the proxy: WELCOME, STARTED,
+    REFUSED, OUT, ERR, EXIT, PONG, TRIED. Both: CREDIT."""
 
-    HELLO, WELCOME, RUN, STARTED, REFUSED, DATA, END, OUT, ERR, EXIT, CREDIT, KILL, PING, PONG = range(14)
+    HELLO, WELCOME, RUN, STARTED, REFUSED, DATA, END, OUT, ERR, EXIT, CREDIT, KILL, PING, PONG, TRY, TRIED = range(16)
 
 
 def frame(stream: int, kind: int, data: bytes = b"") -> bytes:
@@ -72,7 +77,7 @@ class Frames:
         at = 0
         while len(self._buffer) - at >= HEAD.size:
             stream, kind, size = HEAD.unpack_from(self._buffer, at)
-            if size > MAX_FRAME or kind > Frame.PONG:
+            if size > MAX_FRAME or kind > Frame.TRIED:
                 raise ValueError("this is no frame")
             if len(self._buffer) - at - HEAD.size < size:
                 break
@@ -184,6 +189,9 @@ class Proxy:
         self.frames = Frames()
         self.out = bytearray()
         self.stages: dict[int, Stage] = {}
+        self.trials: set[int] = set()
+        self.rate = 0.0
+        self.held_up: tuple[float, int] | None = None
         self.executors: dict[tuple[bool, Any], socket.socket] = {}
         self.processes: list[Any] = []
         self.selector = selectors.DefaultSelector()
@@ -243,8 +251,19 @@ class Proxy:
             try:
                 done = self.link.send(bytes(self.out[: 1 << 20]))
             except BlockingIOError:
+                self.held_up = self.held_up or (self.clock(), 0)
                 return
             del self.out[:done]
+            if self.held_up is not None:
+                self.measure(*self.held_up, done)
+        self.held_up = None
+
+    def measure(self, since: float, before: int, done: int) -> None:
+        """The rate of the link, while more waits than it takes."""
+        self.held_up = since, before + done
+        seconds = self.clock() - since
+        if before + done >= MEASURED_BYTES and seconds > 0:
+            self.rate, self.held_up = (before + done) / seconds, None
 
     def read_client(self) -> None:
         try:
@@ -264,9 +283,11 @@ class Proxy:
         elif not self.hello:
             raise ValueError("a client begins with its hello")
         elif kind == Frame.PING:
-            self.send(stream, Frame.PONG, body)
+            self.send(stream, Frame.PONG, body + struct.pack(">d", self.rate))
         elif kind == Frame.RUN:
             self.run(decode(body))
+        elif kind == Frame.TRY:
+            self.try_out(stream, decode(body))
         elif stage is None:
             return
         elif kind == Frame.DATA:
@@ -394,6 +415,18 @@ class Proxy:
         finally:
             close_all(passed)
 
+    def try_out(self, number: int, told: dict[str, Any]) -> None:
+        """Commands on the beginning of their input; how much they read and wrote comes back, and nothing else."""
+        try:
+            if any(one["path"] not in self.hello["tools"] for one in told["stages"]):
+                raise Refusal("a command that this site does not offer")
+            if len(self.trials) >= MOST_TRIALS:
+                raise Refusal(f"{MOST_TRIALS} trials are under way")
+            send_message(self.executor(writes=False), {"try": number, **told})
+            self.trials.add(number)
+        except (Refusal, OSError, EOFError):
+            self.send(number, Frame.TRIED, encode([]))
+
     def connect(self, one: dict[str, Any], pipes: dict[Any, tuple[int, int]]) -> list[int]:
         """A stage and the three descriptors of its process."""
         stage = Stage(one["id"], one["credit"])
@@ -431,6 +464,9 @@ class Proxy:
             if stage is not None:
                 stage.status = {name: message[name] for name in ("status", "cpu_s", "changed")}
                 self.settle(stage)
+        elif "tried" in message:
+            self.trials.discard(message["tried"])
+            self.send(message["tried"], Frame.TRIED, encode(message["bytes"]))
         elif "refused" in message:
             self.refuse(message["refused"], message["why"])
         elif "started" in message:

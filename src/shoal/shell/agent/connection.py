@@ -21,6 +21,8 @@ log = structlog.get_logger("shoal.shell")
 
 CONNECT_S = 15.0
 PING_S = 1.0
+NOISE = 2.0
+"""Between two rates of one link, at most."""
 RETRY_S = 5.0
 """After a failure, until the next attempt: commands run here meanwhile and do not wait for it."""
 MOST_CHATTER = 64 << 10
@@ -47,11 +49,14 @@ class Connection:
         self.why = "it was not needed yet"
         self.welcome: Mapping[str, Any] = {}
         self.round_trip_s = 0.02
+        self.bytes_per_s: float | None = None
         self._hello = hello
         self._transport: Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._streams: dict[int, Stream] = {}
+        self._room: dict[int, int] = {}
+        self._trials: dict[int, asyncio.Future[list[int]]] = {}
         self._numbers = itertools.count(1)
         self._failed_at = float("-inf")
         self._heard_at = 0.0
@@ -98,7 +103,9 @@ class Connection:
             self._task = None
             self._settled.set()
             await self._end_transport()
-            streams, self._streams = self._streams, {}
+            for trial in self._trials.values():
+                trial.cancel()
+            streams, self._streams, self._room = self._streams, {}, {}
             for one in {id(one): one for one in streams.values()}.values():
                 one.lost(why)
 
@@ -158,12 +165,19 @@ class Connection:
 
     def _take(self, stream: int, kind: int, body: bytes) -> None:
         if kind == Frame.PONG:
-            taken = asyncio.get_running_loop().time() - struct.unpack(">d", body)[0]
+            taken = asyncio.get_running_loop().time() - struct.unpack(">d", body[:8])[0]
             self.round_trip_s = min(taken, 0.9 * self.round_trip_s + 0.1 * taken)
+            self._saw_rate(struct.unpack(">d", body[8:16])[0] if len(body) >= 16 else 0.0)
+            return
+        if kind == Frame.TRIED:
+            trial = self._trials.get(stream)
+            if trial is not None and not trial.done():
+                trial.set_result([int(one) for one in decode(body)])
             return
         if kind == Frame.REFUSED:
             told = decode(body)
             for one in told["streams"]:
+                self._room.pop(one, None)
                 if found := self._streams.pop(one, None):
                     found.refused(told["why"])
             return
@@ -173,13 +187,22 @@ class Connection:
         if kind == Frame.STARTED:
             found.started(stream, int(decode(body)["bytes"]))
         elif kind in (Frame.OUT, Frame.ERR):
+            self._room[stream] -= len(body)
+            if self._room[stream] < 0:
+                raise ValueError("it sends more than it was asked for")
             found.output(stream, kind, body)
         elif kind == Frame.CREDIT:
             found.credit(stream, struct.unpack(">I", body)[0])
         elif kind == Frame.EXIT:
-            del self._streams[stream]
+            del self._streams[stream], self._room[stream]
             told = decode(body)
             found.ended(stream, int(told["status"]), told)
+
+    def _saw_rate(self, rate: float) -> None:
+        """Only a large difference changes what was measured, so that equal pipelines are planned alike."""
+        known = self.bytes_per_s
+        if rate > 0 and (known is None or not known / NOISE <= rate <= known * NOISE):
+            self.bytes_per_s = rate
 
     # --- commands ---
 
@@ -196,9 +219,21 @@ class Connection:
     ) -> None:  # fmt: skip
         """Start the stages of one chain together; each has its number in `id`. `pieces`: how they share cores."""
         for told, stream in zip(stages, streams, strict=True):
-            self._streams[told["id"]] = stream
+            self._streams[told["id"]], self._room[told["id"]] = stream, told["credit"]
         told = {"stages": list(stages), "writes": writes, "pieces": pieces}
         self._send(0, Frame.RUN, encode(told))
+
+    async def try_out(self, stages: Sequence[Mapping[str, Any]], feeds: Sequence[Sequence[Any]]) -> list[int]:
+        """What the stages read and wrote of the beginning of their input. None of it where the site did not try."""
+        number = self.number()
+        self._trials[number] = asyncio.get_running_loop().create_future()
+        self._send(number, Frame.TRY, encode({"stages": list(stages), "feeds": list(feeds)}))
+        try:
+            await asyncio.wait([self._trials[number]])
+            trial = self._trials[number]
+            return [] if trial.cancelled() else trial.result()
+        finally:
+            del self._trials[number]
 
     def write(self, stream: int, data: bytes) -> None:
         self._send(stream, Frame.DATA, data)
@@ -207,6 +242,8 @@ class Connection:
         self._send(stream, Frame.END)
 
     def give(self, stream: int, count: int) -> None:
+        if stream in self._room:
+            self._room[stream] += count
         self._send(stream, Frame.CREDIT, struct.pack(">I", count))
 
     def kill(self, stream: int) -> None:

@@ -24,11 +24,12 @@ from shoal.shell.agent.groups import Group
 from shoal.shell.agent.log import RunLog, shown
 from shoal.shell.agent.neighbours import parent_of
 from shoal.shell.agent.relays import Ended, Relay
+from shoal.shell.agent.trial import tried
 from shoal.shell.annotations import Annotation, load
 from shoal.shell.calls import Call, read_call
-from shoal.shell.plan import Decision, plan, ratio_key
+from shoal.shell.plan import Decision, plan, ratio_key, uncertain
 from shoal.shell.sites import Site, Sites, shell_folder
-from shoal.shell.stages import Known, Reachable, Stage, absolute, examine
+from shoal.shell.stages import LINK_BYTES_PER_S, Known, Reachable, Stage, absolute, examine
 from shoal.shell.table import STAGE, write_table
 
 log = structlog.get_logger("shoal.shell")
@@ -200,6 +201,7 @@ class Agent:
             {
                 "name": one.site.name, "host": one.site.host, "mounts": dict(one.site.mounts), "ready": one.ready,
                 "why": one.why, "round_trip_s": one.round_trip_s if one.ready else None, "running": one.busy,
+                "bytes_per_s": one.bytes_per_s,
                 "namespaces": one.welcome.get("namespaces"), "differ": self._different(one),
             }
             for one in self.connections.values()
@@ -235,7 +237,10 @@ class Agent:
             await self.connections[name].settled()
         known = Known(self.sites, self.reachable(), self.annotations, self.learned.sizes)
         stages = [examine(call, known) for call in calls]
+        told = await self._try_out(stages, known.reachable)
         decisions = plan(stages, known.reachable, self.learned.ratios)
+        if told:
+            decisions = [replace(one, why=f"{one.why} ({told} tried on the first MiB)") for one in decisions]
         self._pipelines += 1
         concerned = any(one.data or one.sites or self._site_of(one.call) for one in stages)
         if calls[0].run.startswith(DRY):
@@ -253,6 +258,16 @@ class Agent:
                 if concerned:
                     self._note(calls[at], decisions[at].why, "", self._pipelines)
             at = end
+
+    async def _try_out(self, stages: list[Stage], reachable: Mapping[str, Reachable]) -> str:
+        """The commands whose ratios were learned from a trial."""
+        keys = uncertain(stages, reachable, self.learned.ratios)
+        if not keys or stages[0].call.run.startswith(DRY):
+            return ""
+        found = await tried(stages, self.connections[next(iter(stages[0].data))], keys)
+        for key, ratio in found.items():
+            self.learned.saw_ratio(key, ratio)
+        return ", ".join(dict.fromkeys(key.partition(" ")[0] for key in found))
 
     def _site_of(self, call: Call) -> Site | None:
         """The site that the call seems to have to do with."""
@@ -275,6 +290,7 @@ class Agent:
                 tools=frozenset(path for path, value in self.programs.items() if there.get(path) == value),
                 locales=frozenset(one.welcome.get("locales", ())), same_libc=one.welcome.get("libc") == libc(),
                 namespaces=bool(one.welcome.get("namespaces")), round_trip_s=round(one.round_trip_s, 3),
+                link_bytes_per_s=one.bytes_per_s or LINK_BYTES_PER_S,
             )  # fmt: skip
         return found
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from shoal.core import Invalid
 
-_LINE = re.compile(r"(?P<name>[\w.+-]+)(?:\[(?P<flags>[^\]]*)\])?\s*:(?P<rest>.*)", re.DOTALL)
+_LINE = re.compile(r"(?P<name>[\w./+-]+(?: [\w.+-]+)?)(?:\[(?P<flags>[^\]]*)\])?\s*:(?P<rest>.*)", re.DOTALL)
 _SECTION = re.compile(r"(FLAGS|OPTPARAMS|PARAMS)\s*:\s*\[")
+_NOTE = "# POSH does not say which commands change files: give these `writes = true`, or they fail near the data.\n\n"
 _TYPES = {
     "input_file": "input", "output_file": "output", "input_file_list": "input-list",
     "output_file_list": "output-list", "str": "str",
@@ -37,8 +38,11 @@ def translate(text: str, source: str) -> str:
             raise Invalid(
                 "this is no annotation", where=where, hint="name[flags]: FLAGS:[...] OPTPARAMS:[...] PARAMS:[...]"
             )
-        ways.setdefault(found["name"], []).append(_way(found["flags"] or "", found["rest"], where))
-    return "\n".join(_table(name, found) for name, found in ways.items())
+        own = ways.setdefault(found["name"].rpartition("/")[2], [])
+        if own and " " in found["name"]:
+            raise Invalid("a subcommand has one line", where=where)
+        own.append(_way(found["flags"] or "", found["rest"], where))
+    return _NOTE + "\n".join(_table(name, found) for name, found in ways.items())
 
 
 def _way(flags: str, rest: str, where: str) -> _Way:
@@ -114,7 +118,8 @@ def _option(told: dict[str, str], section: str, *, single: bool, where: str) -> 
         raise Invalid("an option has neither short nor long", where=where)
     if section == "FLAGS":
         return " ".join(names)
-    return f"{' '.join(names)} ={_type(told, where)}"
+    kind = _type(told, where)
+    return f"{' '.join(names)} [={kind}]" if "attached" in told else f"{' '.join(names)} ={kind}"
 
 
 def _operand(told: dict[str, str], made: _Way, where: str) -> str:
@@ -137,7 +142,10 @@ def _type(told: dict[str, str], where: str) -> str:
 
 
 def _table(name: str, ways: list[_Way]) -> str:
+    name, _, subcommand = name.partition(" ")
     key = name if re.fullmatch(r"[\w-]+", name) else json.dumps(name)
+    if subcommand:
+        return f"[{key}.subcommands.{json.dumps(subcommand)}]\n{_body(ways[0])}"
     if len(ways) == 1:
         return f"[{key}]\n{_body(ways[0])}"
     return f"[{key}]\n" + "".join(f"[[{key}.ways]]\n{_body(one)}" for one in ways)

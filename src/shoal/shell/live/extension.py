@@ -238,3 +238,19 @@ class Shell(Extension):
             yield gauge(
                 name, text, ("tenant",), {(one,): float(told.get(key, 0)) for one, told in self._agents.items()}
             )
+        for name, key, text in (
+            (
+                "shoal_shell_round_trip_seconds",
+                "round_trip_s",
+                "To a site and back, as the agent of a tenant measures it",
+            ),
+            (
+                "shoal_shell_link_bytes_per_second",
+                "bytes_per_s",
+                "Rate of the link to a site while it was the bottleneck",
+            ),
+        ):
+            yield gauge(name, text, ("tenant", "site"), {
+                (tenant, site["name"]): float(site[key])
+                for tenant, told in self._agents.items() for site in told.get("sites", ()) if site.get(key)
+            })  # fmt: skip
