@@ -49,6 +49,17 @@ def test_the_settings_that_are_written_are_read(tmp_path: Path) -> None:
     assert (read.host, read.port) == ("127.0.0.1", 7070)
 
 
+def test_root_listens_where_all_users_find_it_and_begins_their_jobs_with_their_limits(tmp_path: Path) -> None:
+    shoal("--system", "--root", str(tmp_path), "--user", "root")
+    read = load_settings({"home": tmp_path / "home"}, config=tmp_path / "etc/shoal/config.yaml").values
+    assert str(read.socket) == "/run/shoal/shoal.sock"
+    assert "RuntimeDirectory=shoal\n" in (tmp_path / UNIT).read_text()
+    assert "session required pam_limits.so" in (tmp_path / "etc/pam.d/shoal").read_text()
+    (tmp_path / "etc/pam.d/shoal").write_text("session required pam_deny.so\n")
+    shoal("--system", "--root", str(tmp_path), "--user", "root")
+    assert "pam_deny" in (tmp_path / "etc/pam.d/shoal").read_text()
+
+
 def test_printing_writes_nothing(tmp_path: Path) -> None:
     shown = shoal("--system", "--print", "--root", str(tmp_path)).stdout
     assert "==> /etc/systemd/system/shoal.service <==" in shown

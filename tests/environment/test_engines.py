@@ -22,8 +22,9 @@ CONTAINERS = (Capability("images", True, "pods run in them"),)
 
 
 def on(
-    folder: Path, capabilities: Sequence[Capability], scene: Callable[[Planned, list[Gang]], Awaitable[None]]
-) -> None:
+    folder: Path, capabilities: Sequence[Capability], scene: Callable[[Planned, list[Gang]], Awaitable[None]],
+    extension: type[Environments] = Environments,
+) -> None:  # fmt: skip
     launched: list[Gang] = []
 
     def run(gang: Gang) -> Script:
@@ -34,7 +35,7 @@ def on(
         world.engine.capabilities = lambda: tuple(capabilities)  # type: ignore[method-assign, union-attr]
         await scene(world, launched)
 
-    play(folder, whole, run, others=(Environments,))
+    play(folder, whole, run, others=(extension,))
 
 
 async def submit(world: Planned, **environment: Any) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
+import shutil
 import subprocess
 import tarfile
 import time
@@ -41,7 +43,7 @@ def shared() -> Iterator[Path]:
 
 
 def start(home: Home, shared: Path) -> None:
-    settings = f'{{"shown": ["{shared}"], "find_links": "{shared}/wheels", "offline": true, "files": 5000}}'
+    settings = f'{{"shown": ["{shared}"], "find_links": "{shared}/wheels", "offline": true, "files": 12000}}'
     (home.path / "config.yaml").write_text(f"environment: {settings}\n")
     start_detached(["--home", str(home.path), "--port", "0", "--slots", "4"], home)
 
@@ -381,11 +383,74 @@ def test_links_of_an_image_lead_nowhere(client: Client, home: Home, shared: Path
 
 @needs_images
 def test_an_image_with_too_many_files_is_not_unpacked(client: Client, home: Home, shared: Path) -> None:
-    write_image(shared / "many", [layer([member(f"{number}") for number in range(6000)])])
+    write_image(shared / "many", [layer([member(f"{number}") for number in range(12_001)])])
     open_up(shared / "many")
     job, _ = ran(client, "none", ["true"], {"image": f"oci:{shared}/many"})
-    assert job.message == "environment.image: the image has more than 5000 files: environment.files"
+    assert job.message == "environment.image: the image has more than 12000 files: environment.files"
     assert not list((home.path / "environment" / "none.server" / "builds").iterdir())
+
+
+@needs_images
+@pytest.mark.slow
+def test_a_million_files_are_refused_before_one_of_them_is_written(client: Client, home: Home, shared: Path) -> None:
+    write_image(shared / "million", [million()])
+    open_up(shared / "million")
+    job, _ = ran(client, "none", ["true"], {"image": f"oci:{shared}/million"})
+    assert job.message == "environment.image: the image has more than 12000 files: environment.files"
+    assert not list((home.path / "environment" / "none.server" / "builds").iterdir())
+
+
+def million() -> bytes:
+    """A layer with so many empty files: one header over and over, with other names and so other sums."""
+    made, _ = member("0" * 7)
+    head = bytearray(made.tobuf(tarfile.USTAR_FORMAT))
+    total = int(head[148:154], 8)
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1, mtime=0) as archive:
+        for first in range(0, 1_000_000, 10_000):
+            chunk = bytearray()
+            for number in range(first, first + 10_000):
+                name = b"%07d" % number
+                head[:7], head[148:154] = name, b"%06o" % (total + sum(name) - 7 * 48)
+                chunk += head
+            archive.write(chunk)
+        archive.write(bytes(1024))
+    return packed.getvalue()
+
+
+DEBIAN = os.environ.get("SHOAL_TEST_DEBIAN", "")
+"""The root directory of a Debian that debootstrap made before; else the test makes one, which takes minutes."""
+
+
+@needs_images
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("debootstrap"), reason="needs debootstrap, and root")
+def test_a_job_runs_in_a_debian(client: Client, home: Home, shared: Path, tmp_path: Path) -> None:
+    root = Path(DEBIAN) if DEBIAN else tmp_path / "debian"
+    if not DEBIAN:
+        made = subprocess.run(
+            ["debootstrap", "--variant=minbase", "stable", root, "http://deb.debian.org/debian"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if made.returncode:
+            pytest.skip(f"debootstrap: {made.stdout[-300:]}")
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
+        archive.add(root, ".")
+    write_image(shared / "debian", [packed.getvalue()], env=["PATH=/usr/bin:/bin"])
+    open_up(shared / "debian")
+    words = [
+        "bash", "-c",
+        "dpkg-query -W -f '${Status}\n' bash; perl -e 'print $>, qq(\n)'; ls -l /usr/bin/su | cut -c1-10; su -c id; true",
+    ]  # fmt: skip
+    need("user", home)
+    job, said = ran(client, "user", words, {"image": f"oci:{shared}/debian"}, resources={"memory": "2GiB"})
+    assert job.state is JobState.SUCCEEDED, (job.message, said)
+    status, uid, mode, *su = said.splitlines()
+    assert (status, mode) == ("install ok installed", "-rwsr-xr-x"), said
+    assert int(uid) > 1 << 30
+    assert not any("uid=0" in line for line in su), said
 
 
 @needs_images

@@ -353,6 +353,8 @@ def test_the_server_is_found_by_argument_then_environment_then_home(tmp_path: Pa
     assert (by_argument.url, by_argument.token) == ("http://arg:3", "arg")
     by_home = locator(home=tmp_path, environ={"SHOAL_URL": "http://env:2", "SHOAL_TOKEN": "env"})()
     assert (by_home.url, by_home.token) == ("http://home:1", "secret")
+    as_tenant = locator(home=tmp_path, environ={"SHOAL_TOKEN": "env"})()
+    assert (as_tenant.url, as_tenant.token) == ("http://home:1", "env")
 
 
 def test_without_a_token_the_server_is_asked_by_a_socket_of_root_or_of_ones_own(

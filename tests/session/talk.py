@@ -83,12 +83,12 @@ class Speaker:
 
 
 @contextlib.contextmanager
-def agent(folder: Path, *command: str, **options: object) -> Iterator[subprocess.Popen[bytes]]:
+def agent(folder: Path, *command: str, script: Path = AGENT, **options: object) -> Iterator[subprocess.Popen[bytes]]:
     """An agent of session `t`."""
     text = ",".join(f"{name}={value}" for name, value in {"id": "t", "linger": 60, **options}.items())
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(
-            [os.path.realpath(sys.executable), "-I", "-S", str(AGENT), text, "--", *command],
+            [os.path.realpath(sys.executable), "-I", "-S", str(script), text, "--", *command],
             env={**os.environ, "SHOAL_RUN": str(folder), "TERM": "xterm"}, stdin=subprocess.DEVNULL, stdout=log,
         )  # fmt: skip
     try:
@@ -96,6 +96,32 @@ def agent(folder: Path, *command: str, **options: object) -> Iterator[subprocess
     finally:
         process.kill()
         process.wait()
+
+
+LATER = """
+import os, sys, time
+sys.path.append({folder!r})
+sys.argv[0] = {agent!r}
+import agent
+def clock():
+    return time.monotonic() + os.stat({ahead!r}).st_size
+options = dict(word.partition("=")[::2] for word in sys.argv[1].split(","))
+os._exit(agent.Agent(options, sys.argv[3:], clock).run())
+"""
+
+
+class Ahead:
+    """An agent whose clock is as many seconds ahead as a file has bytes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "ahead"
+        self._file.touch()
+        self.script = folder / "later.py"
+        text = LATER.format(folder=str(AGENT.parent), agent=str(AGENT), ahead=str(self._file))
+        self.script.write_text(text)
+
+    def pass_s(self, seconds: int) -> None:
+        os.truncate(self._file, self._file.stat().st_size + seconds)
 
 
 def eventually(true: Callable[[], bool], within_s: float = LONG_S) -> None:

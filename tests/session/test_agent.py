@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal.session import frames
-from tests.session.talk import Speaker, agent, eventually, memory_kib, readable
+from tests.session.talk import Ahead, Speaker, agent, eventually, memory_kib, readable
 
 
 def test_a_terminal_has_a_size_signals_and_an_exit_code(tmp_path: Path) -> None:
@@ -167,6 +167,55 @@ def test_a_command_whose_client_has_gone_is_hung_up(tmp_path: Path) -> None:
     with agent(tmp_path, "sleep", "600", linger=1) as process:
         one = Speaker(tmp_path)
         one.close()
+        assert process.wait(60) == -signal.SIGHUP
+
+
+def vanish(folder: Path, one: Speaker) -> None:
+    """The agent knows that it has no client any more."""
+    one.close()
+    eventually(lambda: state(folder)["clients"] == "0")
+
+
+def state(folder: Path) -> dict[str, str]:
+    asks = Speaker(folder, hello=False)
+    asks.say(frames.ASK, frames.write_fields())
+    said = frames.read_fields(asks.next(frames.STATE))
+    asks.close()
+    return said
+
+
+def test_a_client_that_vanishes_for_an_hour_finds_the_jobs_terminal_as_it_is_by_then(tmp_path: Path) -> None:
+    later = Ahead(tmp_path)
+    with agent(tmp_path, "cat", pty=1, main=1, linger=300, idle=8 * 3600, script=later.script) as process:
+        one = Speaker(tmp_path)
+        one.type(b"before\r")
+        one.until(b"before\r\nbefore\r\n")
+        vanish(tmp_path, one)
+        later.pass_s(3600)
+        two = Speaker(tmp_path, offset=one.offset)
+        two.type(b"after\r")
+        two.until(b"after\r\nafter\r\n")
+        assert b"before" not in two.output
+        two.close()
+        later.pass_s(8 * 3600)  # the idle limit
+        assert process.wait(60) == -signal.SIGHUP
+
+
+def test_a_command_waits_for_its_client_as_long_as_it_lingers_and_no_hour(tmp_path: Path) -> None:
+    later = Ahead(tmp_path)
+    with agent(tmp_path, "cat", linger=300, script=later.script) as process:
+        one = Speaker(tmp_path)
+        one.type(b"first\n")
+        one.until(b"first\n")
+        vanish(tmp_path, one)
+        later.pass_s(290)
+        two = Speaker(tmp_path, offset=one.offset)
+        two.type(b"second\n")
+        two.until(b"second\n")
+        vanish(tmp_path, two)
+        later.pass_s(3600)
+        eventually(lambda: state(tmp_path)["over"] == "1")
+        later.pass_s(301)  # it keeps the end for its client as long
         assert process.wait(60) == -signal.SIGHUP
 
 

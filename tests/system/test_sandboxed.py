@@ -40,8 +40,12 @@ def start(home: Home) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
-    home = Home(tmp_path / "home")
-    start(home)
+    """Named by a link into a folder that no tenant may enter."""
+    home, link = Home(tmp_path / "closed" / "home"), tmp_path / "link"
+    home.path.mkdir(parents=True)
+    home.path.parent.chmod(0o700)
+    link.symlink_to(home.path)
+    start(Home(link))
     yield home
     stop_server(home, timeout_s=20)
     kill_until_none(lambda: [each.process for each in marked(home.path)], timeout_s=20)

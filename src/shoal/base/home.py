@@ -77,7 +77,8 @@ class ServerInfo:
 
 
 def prepare_home(path: Path) -> Home:
-    """Make the directory, for its owner only. Raises Invalid when that cannot be."""
+    """Make the directory, for its owner only. The home is named by its real path: a sandbox hides and shows parts of
+    it, and a link on the way would lead around that. Raises Invalid when that cannot be."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         if path.stat().st_uid == os.getuid():
@@ -88,7 +89,7 @@ def prepare_home(path: Path) -> Home:
         raise Invalid(
             f"the home directory cannot be used: {error.strerror}", where=str(path), hint="give another with --home"
         ) from error
-    return Home(path)
+    return Home(path.resolve())
 
 
 def read_server(home: Home) -> ServerInfo | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.base import beneath
+from shoal.base.home import SYSTEM_SOCKET
 from shoal.core import Conflict, Invalid
 
 MARK = "# Written by `shoal install`. Changes belong into a drop-in: `systemctl edit shoal`.\n"
@@ -67,9 +68,11 @@ def files(one: Installation) -> list[File]:
         File(Path("/etc/systemd/system/shoal.service"), _unit(one)),
         File(Path("/etc/tmpfiles.d/shoal.conf"), _directories(one)),
         File(Path("/etc/logrotate.d/shoal"), _rotation(one)),
-        File(one.config, _CONFIG, keep=True),
+        File(one.config, _CONFIG if one.user != "root" else f"{_CONFIG}socket: {SYSTEM_SOCKET}\n", keep=True),
     ]
-    if one.user != "root":
+    if one.user == "root":
+        found.append(File(Path("/etc/pam.d/shoal"), f"{MARK}session required pam_limits.so\n", keep=True))
+    else:
         found.insert(1, File(Path("/etc/sysusers.d/shoal.conf"), f'{MARK}u {one.user} - "Shoal" {one.home}\n'))
     return found
 
@@ -93,6 +96,9 @@ RestartSec=2
 Delegate=yes
 LimitNOFILE=1048576
 TasksMax=infinity
+RuntimeDirectory=shoal
+RuntimeDirectoryMode=0755
+RuntimeDirectoryPreserve=yes
 WorkingDirectory={one.home}
 
 [Install]

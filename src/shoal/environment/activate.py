@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shoal.engine import Mount
+from shoal.environment.reference import Image
 
 _SHELL = ("/bin/sh", "-c")
 
@@ -56,6 +57,31 @@ done
 exec "$@"
 """
 
+_IN_RUNTIME = """
+command -v {0} >/dev/null || {{
+    echo "shoal: {0} is not installed on $(hostname), and environment.runtime says that images run by it" >&2
+    exit 126
+}}
+kept=
+[ -d "$SHOAL_CHECKPOINT_DIR" ] && kept=$SHOAL_CHECKPOINT_DIR
+{1}
+"""
+_RUNTIMES = {
+    "apptainer": r"""
+exec apptainer exec --no-home ${CUDA_VISIBLE_DEVICES:+--nv} --bind "$PWD" --bind "$SHOAL_RUN" ${kept:+--bind "$kept"} \
+    --pwd "$PWD" "$@"
+""",
+    "podman": r"""
+terminal= keep=
+[ -t 0 ] && terminal=yes
+[ "$(id -u)" = 0 ] || keep=yes
+exec podman run --rm --interactive ${terminal:+--tty} --network=host --ipc=host --cgroups=disabled \
+    --cap-drop=all --security-opt=no-new-privileges --read-only --log-driver=none --entrypoint= --env-host \
+    ${keep:+--userns=keep-id} --user "$(id -u):$(id -g)" ${CUDA_VISIBLE_DEVICES:+--device nvidia.com/gpu=all} \
+    --volume "$PWD:$PWD" --volume "$SHOAL_RUN:$SHOAL_RUN" ${kept:+--volume "$kept:$kept"} --workdir "$PWD" "$@"
+""",
+}
+
 # Imported, so that it need not be compiled each time.
 _ENTER_IMAGE = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import inside; inside.run()"
 
@@ -68,6 +94,22 @@ def in_venv(path: str, *, hint: str = "") -> tuple[str, ...]:
 def in_conda(name: str, roots: Sequence[str], *, hint: str = "") -> tuple[str, ...]:
     """Run in the environment of this name below one of the installations `roots`, or in the one with this path."""
     return (*_SHELL, _ENTER_CONDA, "sh", name, hint, *(roots or ("/",)), "--")
+
+
+def in_runtime(
+    runtime: str, image: Image, *, paths: Sequence[str] = (), workdir: str | None = None, given: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Run in an image by a program that the job's machine has. `given` are the variables that beat the image's own."""
+    script = _IN_RUNTIME.format(runtime, _RUNTIMES[runtime])
+    if runtime == "apptainer":
+        words = [word for path in paths for word in ("--bind", path)] + (["--pwd", workdir] if workdir else [])
+        words.append(image.source)
+    else:
+        words = [word for path in paths for word in ("--volume", f"{path}:{path}")]
+        words += [word for name in sorted(given) for word in ("--env", name)]
+        words += ["--workdir", workdir] if workdir else []
+        words.append(image.source.removeprefix("docker://"))
+    return (*_SHELL, script, "sh", *words)
 
 
 def in_image(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
@@ -38,6 +38,11 @@ class EnvironmentSection(Section):
     offline: bool = Field(False, description="uv downloads nothing: what is not in the tenant's cache is missing")
     insecure_registries: list[str] = Field(
         [], description="registries that images are copied from without TLS, such as localhost:5000"
+    )
+    runtime: Literal["", "apptainer", "podman"] = Field(
+        "",
+        description="what runs images, on every machine of the engine; empty: Shoal unpacks them, and bubblewrap "
+        "runs them, on the engine `local`",
     )
     recheck: Period = Field(
         300.0, description="for how long a tag of a registry is taken to mean the same image as before"

@@ -48,9 +48,9 @@ def locator(
     place = Home(Path(home).expanduser().absolute() if home is not None else default_home(given))
 
     def locate() -> Target:
-        # A home that was named beats an address from the environment.
+        # A home that was named beats an address from the environment, and the token that came with that address.
         address = url or (given.get("SHOAL_URL") if home is None else None)
-        secret = token or (given.get("SHOAL_TOKEN") if home is None or url else None)
+        secret = token or (given.get("SHOAL_TOKEN") if address or not given.get("SHOAL_URL") else None)
         if address and address.startswith(_SOCKET):
             return Target(_HERE, secret, socket=_path(address))
         if address:

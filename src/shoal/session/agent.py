@@ -71,8 +71,8 @@ _PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, sign
 
 
 class Agent:
-    def __init__(self, options: dict[str, str], argv: list[str]) -> None:
-        self.options, self.argv = options, argv
+    def __init__(self, options: dict[str, str], argv: list[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self.options, self.argv, self.clock = options, argv, clock
         self.terminal = options.get("pty") == "1"
         self.main = options.get("main") == "1"
         """It is the job itself: it starts at once, is in the job's log, and does not outlive its command."""
@@ -88,7 +88,7 @@ class Agent:
         self.typed = self.written = 0
         self.status: int | None = None
         self.wishes: list[int] = []
-        self.began = self.active_at = self.seen_at = time.monotonic()
+        self.began = self.active_at = self.seen_at = self.clock()
         self.ended_at = 0.0
         self.hung_up_at: float | None = None
         self.unwanted = False
@@ -121,7 +121,7 @@ class Agent:
 
     def over(self) -> bool:
         """Whether all that could be said has been said."""
-        now = time.monotonic()
+        now = self.clock()
         if not self.pid:
             return self.unwanted or now - self.began > _FIRST_S or bool(self.wishes)
         if self.status is None:
@@ -197,7 +197,7 @@ class Agent:
             for fd in (self.input, out, errors):
                 os.set_blocking(fd, False)
             self.outputs = {out: OUTPUT, errors: ERRORS}
-        self.began = self.active_at = time.monotonic()
+        self.began = self.active_at = self.clock()
 
     def become(self, take_streams: Callable[[], None]) -> NoReturn:
         try:
@@ -236,7 +236,7 @@ class Agent:
             if fd != self.input:
                 os.close(fd)
             return False
-        self.active_at = time.monotonic()
+        self.active_at = self.clock()
         self.written += len(data)
         self.kept.add(self.outputs[fd], data)
         if self.main:
@@ -289,7 +289,7 @@ class Agent:
 
     def hang_up(self, why: str) -> None:
         if self.hung_up_at is None:
-            self.hung_up_at = time.monotonic()
+            self.hung_up_at = self.clock()
             self.tell(why)
             self.pass_on(signal.SIGHUP)
 
@@ -306,7 +306,7 @@ class Agent:
                     while self.read(fd):
                         pass
                 self.status = status
-                self.ended_at = time.monotonic()
+                self.ended_at = self.clock()
                 code = os.waitstatus_to_exitcode(status)
                 ended = {"code": code} if code >= 0 else {"signal": -code}
                 self.kept.add(EXIT, write_fields(**ended))
@@ -315,7 +315,7 @@ class Agent:
     # --- limits ---
 
     def keep_time(self) -> None:
-        now = time.monotonic()
+        now = self.clock()
         if not self.pid or self.status is not None:
             return
         if self.hung_up_at is not None:
@@ -339,7 +339,7 @@ class Agent:
 
     def drop_old(self) -> None:
         """Forget output that every client has; a client of a terminal that takes nothing is not waited for."""
-        now = time.monotonic()
+        now = self.clock()
         known = [client for client in self.clients.values() if client.known]
         if self.terminal and not self.has_room():
             for client in known:
@@ -358,13 +358,13 @@ class Agent:
             return
         connection = sockets.socket(fileno=fd)
         connection.setblocking(False)
-        self.clients[fd] = Client(connection)
+        self.clients[fd] = Client(connection, self.clock())
 
     def lose(self, client: Client) -> None:
         if self.clients.pop(client.fd, None) is not None:
             client.connection.close()
             if client.known:
-                self.seen_at = time.monotonic()
+                self.seen_at = self.clock()
 
     def tell(self, text: str) -> None:
         """A remark for those who are there now."""
@@ -420,7 +420,7 @@ class Agent:
             self.typed += len(payload)
             if self.input >= 0 and not self.no_more:
                 self.pending += payload
-                self.active_at = time.monotonic()
+                self.active_at = self.clock()
                 self.feed()
             client.untold += len(payload)
         elif kind == END:
@@ -433,7 +433,7 @@ class Agent:
             (acknowledged,) = struct.unpack(">Q", payload)
             if client.acknowledged < acknowledged <= client.sent:
                 client.acknowledged = acknowledged
-                client.moved_at = time.monotonic()
+                client.moved_at = self.clock()
                 self.acknowledged = max(self.acknowledged, acknowledged)
         elif kind == SIGNAL:
             (signum,) = payload
@@ -445,7 +445,7 @@ class Agent:
 
     def report(self, client: Client, said: dict[str, str]) -> None:
         """Tell the server, and do what it says: the job's devices work (`busy`), so it is not idle; it shall `end`."""
-        now = time.monotonic()
+        now = self.clock()
         if "busy" in said:
             self.active_at = now
         client.going += frame(STATE, write_fields(

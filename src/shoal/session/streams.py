@@ -10,7 +10,6 @@ import fcntl
 import os
 import struct
 import termios
-import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ _SIGNALLED = 128
 class Client:
     """One connection. `at` is the number of the next frame that it gets."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, now: float) -> None:
         self.connection = connection
         self.fd: int = connection.fileno()
         self.came = bytearray()
@@ -34,7 +33,7 @@ class Client:
         self.known = False
         self.at = 0
         self.sent = self.acknowledged = 0
-        self.moved_at = time.monotonic()
+        self.moved_at = now
         self.untold = 0
         """Bytes that it typed and was not told to have arrived: that goes with the next output, or a little later."""
 

@@ -42,7 +42,7 @@ def start(supervisor: Any) -> None:
             if os.fork() == 0:
                 _become(supervisor, request, failed)
         except OSError as problem:  # no more processes: the failure says so
-            os.write(failed, f"fork {problem.errno}".encode())
+            os.write(failed, f"fork\n{problem.strerror}".encode())
         os.close(failed)
 
 
@@ -63,14 +63,15 @@ def _become(supervisor: Any, request: dict[str, Any], failed: int) -> NoReturn:
     spec["env"] = {**spec["env"], **request["env"]}
     if spec["sandbox"]:
         joined = [int(supervisor.facts["pid"]), int(supervisor.facts["start"])]
-        rights = {name: spec["sandbox"][name] for name in ("uid", "gid", "groups", "umask", "directory")}
+        kept = ("uid", "gid", "groups", "umask", "directory", "pam")
+        rights = {name: value for name, value in spec["sandbox"].items() if name in kept}
         spec["sandbox"] = {**rights, "wrapper": [], "join": joined}
     supervisor.spec = spec
     try:
         null = os.open("/dev/null", os.O_WRONLY)
         command = "" if spec["sandbox"] else supervisor._resolve()
     except BaseException as problem:
-        os.write(failed, f"command 127 {problem}".encode("utf-8", "replace"))
+        os.write(failed, f"command\n127 {problem}".encode("utf-8", "replace"))
         os._exit(126)
     supervisor._become(command, null, failed)
     raise AssertionError("it has become another process, or ended")

@@ -88,10 +88,10 @@ def _over(name: str, rank: int) -> NotFound:
 
 
 def _in_words(failed: str) -> str:
-    step, _, rest = failed.partition(" ")
-    if step == "command":
-        return rest.partition(" ")[2]
-    return f"it could not be set up ({step}): {os.strerror(int(rest))}" if rest.isdigit() else failed
+    step, _, text = failed.partition("\n")
+    if not step:
+        return ""
+    return text.partition(" ")[2] if step == "command" else f"it could not be set up ({step}): {text}"
 
 
 def _connect_beneath(folder: Path, file: str, where: str) -> socket.socket:

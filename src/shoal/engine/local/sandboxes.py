@@ -36,6 +36,10 @@ class Sandboxes:
         if gang.sandbox is Sandbox.NONE:
             return
         rights = self._rights(gang)
+        if gang.home is not HomeShown.NO and gang.account is not None and not sandbox.opens(gang.account.home):
+            what = f"its user's home cannot be shown: root may not enter {gang.account.home}, as on NFS that squashes root"
+            hint = "ask the admin for the sandbox `user`, in which the home is there with its user's rights"
+            raise LaunchFailed(what, fault=Fault.USER, where=gang.name, hint=hint)
         if gang.home is not HomeShown.NO and rights.own is None:
             what = "its user's home cannot be shown: it is not there, or not that user's own"
             raise LaunchFailed(what, fault=Fault.USER, where=gang.name, hint="leave out `home`")
@@ -68,6 +72,11 @@ class Sandboxes:
         )
         if self._own_tmp(gang, made, [self._home, *keep, *sandbox.runtime_folders()]):
             made["shown"].append((f"{run_dir}/{TEMPORARY}", str(_TMP), False))
+        if gang.account is not None:
+            if gang.sandbox is Sandbox.USER:
+                made["devices"] = sandbox.devices()
+            if (session := sandbox.session_of(gang.account.name)) is not None:
+                made["pam"] = session
         return {**made, "temporary": _temporary(gang), "directory": str(gang.directory or run_dir)}
 
     @staticmethod

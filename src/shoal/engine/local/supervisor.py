@@ -355,11 +355,10 @@ class Supervisor:
         os.close(report)
         if problem:
             os.waitpid(self.main_pid, 0)
-            step, _, number = problem.decode().partition(" ")
+            step, _, text = problem.decode().partition("\n")
             if step == "command":
-                code, _, detail = number.partition(" ")
+                code, _, detail = text.partition(" ")
                 raise _CannotStart("user", detail, int(code))
-            text = os.strerror(int(number))
             if step == "exec":
                 raise _CannotStart("user", f"command {self.spec['argv'][0]!r} cannot be executed: {text}", 126)
             if step == "directory":
@@ -418,9 +417,9 @@ class Supervisor:
             step = "exec"
             os.execve(command, self.spec["argv"], self.spec["env"])
         except _CannotStart as problem:
-            os.write(report, f"command {problem.code} {problem.detail}".encode("utf-8", "replace"))
+            os.write(report, f"command\n{problem.code} {problem.detail}".encode("utf-8", "replace"))
         except OSError as problem:
-            os.write(report, f"{step} {problem.errno}".encode())
+            os.write(report, f"{step}\n{problem.strerror}".encode("utf-8", "replace"))
         finally:
             os._exit(126)
 

@@ -20,13 +20,15 @@ if TYPE_CHECKING:  # importing `typing` would be most of what this takes
 
 _CLONE_NEWNS = 0x0002_0000
 _MS_RDONLY, _MS_REMOUNT = 0x1, 0x20
-_MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x1000, 0x4000, 0x4_0000
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x8, 0x1000, 0x4000, 0x4_0000
 _PR_SET_NO_NEW_PRIVS = 38
 
 
 def enter(sandbox: dict[str, Any]) -> list[str]:
     """Hide the home, then give up the server's rights for good. Raises OSError; the caller must then end. What is
     returned is to be put before the command: the program that does the rest."""
+    if "pam" in sandbox:
+        __import__("pam").open_session(*sandbox["pam"])
     if sandbox["wrapper"]:
         os.umask(sandbox["umask"])
         return list(sandbox["wrapper"])
@@ -36,6 +38,8 @@ def enter(sandbox: dict[str, Any]) -> list[str]:
         _join(pid, start, libc)
     else:
         _arrange(sandbox["mounts"], sandbox.get("shown", ()), libc)
+        if "devices" in sandbox:
+            _devices(sandbox["devices"], libc)
     become(sandbox["uid"], sandbox["gid"], sandbox["groups"], libc)
     os.umask(sandbox["umask"])
     if "temporary" in sandbox:
@@ -79,6 +83,22 @@ def _arrange(mounts: list[tuple[str, str]], shown: list[tuple[str, str, bool]], 
         kept = _MS_BIND | _MS_REMOUNT | _MS_NOSUID | _MS_NODEV | (_MS_RDONLY if read_only else 0)
         _mount(libc, "none", target, None, kept)
         os.close(source)
+
+
+def _devices(names: list[str], libc: Any) -> None:
+    """A `/dev` of this process's own, with these entries of the machine's and terminals that no other can see."""
+    opened = [(name, os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC)) for name in names]
+    _mount(libc, "shoal", "/dev", "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"mode=0755,size=64k")
+    for name, fd in opened:
+        _make_place(f"/dev/{name}", directory=stat.S_ISDIR(os.fstat(fd).st_mode))
+        _mount(libc, f"/proc/self/fd/{fd}", f"/dev/{name}", None, _MS_BIND | _MS_REC)
+        os.close(fd)
+    os.mkdir("/dev/pts")  # noqa: PTH102
+    _mount(libc, "devpts", "/dev/pts", "devpts", _MS_NOSUID | _MS_NOEXEC, b"newinstance,ptmxmode=0666,mode=0620,gid=5")
+    links = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd"}
+    links |= {name: f"/proc/self/fd/{number}" for number, name in enumerate(("stdin", "stdout", "stderr"))}
+    for name, target in links.items():
+        os.symlink(target, f"/dev/{name}")  # noqa: PTH211
 
 
 _NAMESPACES = ("user", "ipc", "uts", "net", "pid", "mnt")

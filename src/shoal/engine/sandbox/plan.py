@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 import sys
@@ -49,6 +50,17 @@ def owns(uid: int, home: Path) -> bool:
     return home.is_absolute() and stat.S_ISDIR(found.st_mode) and found.st_uid == uid
 
 
+def opens(home: Path) -> bool:
+    """Whether the server's rights open this directory: not on NFS where root is squashed, unless all may."""
+    try:
+        os.close(os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except PermissionError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def plan(
     level: Sandbox, rights: Rights, home: Path, keep: Sequence[Path], *, network: bool = True,
     mounts: Sequence[Mount] = (),
@@ -82,6 +94,8 @@ def plan(
 
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _DEVICES = "nvidia*"
+_SHOWN = ("null", "zero", "full", "random", "urandom", "tty", "shm", "mqueue", "hugepages")
+_COMPUTE = (_DEVICES, "kfd", "dri", "dxg", "infiniband")
 
 
 def wrapper(
@@ -118,6 +132,21 @@ def wrapper(
     user = ["--reuid", str(rights.uid), "--regid", str(rights.gid), *groups, "--no-new-privs", "--inh-caps=-all"]
     end = [str(Path(sys.executable).resolve()), "-I", "-S", str(Path(__file__).with_name("last.py"))]
     return [*line, "--", _program("setpriv"), *user, "--", *end]
+
+
+def devices() -> list[str]:
+    """What a rank with a `/dev` of its own has of the machine's: no disk, no other user's terminal."""
+    found = [name for name in _SHOWN if Path("/dev", name).exists()]
+    return [*found, *sorted(path.name for pattern in _COMPUTE for path in Path("/dev").glob(pattern))]
+
+
+PAM_SERVICE = Path("/etc/pam.d/shoal")
+"""Where it is there, jobs of users of the machine begin with what its session modules do."""
+
+
+def session_of(user: str) -> list[str] | None:
+    """PAM's service and the user; None where the machine has no such service."""
+    return [PAM_SERVICE.name, user] if PAM_SERVICE.exists() else None
 
 
 def _program(name: str) -> str:

@@ -13,7 +13,7 @@ from shoal.core import Capability, Clock, Fault, Unavailable
 from shoal.engine.batch.cluster import BatchCluster, address_towards
 from shoal.engine.batch.job import BatchJob, NotTaken
 from shoal.engine.pool import Pace, unfit
-from shoal.engine.protocol import Gang, Inventory, LaunchFailed
+from shoal.engine.protocol import IMAGES_CAPABILITY, Gang, Inventory, LaunchFailed
 from shoal.engine.slurm import submission
 from shoal.engine.slurm.commands import Commands
 from shoal.engine.slurm.jobs import FORMAT, SlurmJob, exit_code, job_of, read_facts, read_jobs, why_over
@@ -76,7 +76,13 @@ class SlurmCluster(BatchCluster):
         who = "Slurm picks nodes" if self.pooled else "Shoal picks nodes"
         version = self.facts.get("SLURM_VERSION", "unknown")
         about = f"version {version}, partition {self.target.partition}; {who}"
-        return (Capability("slurm", True, about), self._accelerators())
+        bundles, python = self.target.bundles, os.path.realpath(sys.executable)
+        images = Capability(
+            IMAGES_CAPABILITY, bool(bundles),
+            f"in the OCI bundles of {bundles}, with a shell and {python}" if bundles else "slurm.bundles names no folder",
+            "" if bundles else "jobs that name an image are refused, unless environment.runtime runs them",
+        )  # fmt: skip
+        return (Capability("slurm", True, about), self._accelerators(), images)
 
     # --- jobs ---
 
@@ -86,7 +92,8 @@ class SlurmCluster(BatchCluster):
             gang, self.target, mark=mark, device_types=self.device_types(), pooled=self.pooled,
             avoid=tuple(sorted({*self._blind, *(unfit(gang, self._machines.nodes) if self.pooled else ())})),
         )  # fmt: skip
-        script = submission.script(gang_dir, token, python=python, runner=runner, alone=alone)
+        script = submission.script(gang_dir, token, python=python, runner=runner, alone=alone,
+                                   container=self.target.container(gang))  # fmt: skip
         extra = {"SHOAL_SEAL": key} if key else {}
         try:
             printed = await self._slurm.run("sbatch", *options, stdin=script, extra=extra)

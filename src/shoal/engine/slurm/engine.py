@@ -34,7 +34,9 @@ def slurm_engine(options: EngineOptions) -> SlurmEngine:
     refuse_slots(options, "Slurm")
     section = options.settings
     assert isinstance(section, SlurmSettings)
-    target = Target(section.partition, section.account, section.qos, together_s=section.together_s)
+    target = Target(
+        section.partition, section.account, section.qos, together_s=section.together_s, bundles=section.bundles
+    )
     return SlurmEngine(
         options.home, target=target, delegate=section.delegate, ahead=section.ahead, lease_s=section.lease_s
     )

@@ -28,6 +28,11 @@ class SlurmSettings(BaseModel):
     )  # fmt: skip
     account: str = Field("", description="Slurm account of a job; `{tenant}` stands for its tenant [Slurm's default]")
     qos: str = Field("", description="Slurm QOS of a job; `{tenant}` stands for its tenant [Slurm's default]")
+    bundles: str = Field(
+        "", pattern=r"^(/[^\x00\n]*)?$",
+        description="folder of OCI bundles that every node sees: a job with the image NAME:TAG runs in FOLDER/NAME:TAG, "
+        "by Slurm's `--container`",
+    )  # fmt: skip
     lease_s: float = Field(
         15.0, ge=2, le=3600,
         description="seconds without an answer of the shared directory after which a rank ends itself; a job that "

@@ -18,6 +18,7 @@ class Target:
     """Where in a cluster jobs go. `account` and `qos` may name `{tenant}`; empty: Slurm's own default, as for
     the partition.
     For `together_s` a gang waits for nodes under one switch; 0 where Slurm knows no switches.
+    `bundles` is the folder of the images that it runs jobs in.
     `memory_share_mib` is a core's part of a node's memory, where Slurm would else give a job all of it."""
 
     partition: str = ""
@@ -25,6 +26,17 @@ class Target:
     qos: str = ""
     memory_share_mib: int = 0
     together_s: int = 0
+    bundles: str = ""
+
+    def container(self, gang: Gang) -> str:
+        """The OCI bundle of the gang's image; empty where it names none. Raises Refused for one that is not there."""
+        if not gang.image:
+            return ""
+        bundle = Path(self.bundles, gang.image)
+        if ".." in bundle.parts or not (bundle / "config.json").is_file():
+            hint = f"an admin unpacks it there: `umoci unpack --image LAYOUT:TAG {bundle}`"
+            raise Refused(f"there is no bundle of the image {gang.image} in {self.bundles}", where=gang.name, hint=hint)
+        return str(bundle)
 
 
 def arguments(
@@ -44,6 +56,7 @@ def arguments(
         "qos": target.qos.format(tenant=tenant),
         "cpus-per-task": str(cpus),
         "mem-per-cpu": _memory(gang.memory_bytes, cpus, target.memory_share_mib),
+        "container": target.container(gang) if len(gang.ranks) == 1 else "",
         **asked.options,
     }
     given = [f"--{name}={value}" for name, value in options.items() if value]
@@ -123,14 +136,15 @@ _PLACE = "export " + " ".join(
 """Each task's place, by the names that `batch.rank` reads."""
 
 
-def script(gang_dir: Path, token: str, *, python: str, runner: Path, alone: bool) -> str:
-    """The job's script: the one rank itself, or a task for each."""
+def script(gang_dir: Path, token: str, *, python: str, runner: Path, alone: bool, container: str = "") -> str:
+    """The job's script: the one rank itself, or a task for each, in the bundle `container`."""
     rank = _PLACE + command(gang_dir, token, python=python, runner=runner)
     if alone:
         return f"#!/bin/sh\n{rank}\n"
+    within = f"--container={shlex.quote(container)} " if container else ""
     return (
         "#!/bin/sh\nexec srun --kill-on-bad-exit=0 --wait=0 --input=none --output=none --mpi=none --cpu-bind=none "
-        f"sh -c {shlex.quote(rank)}\n"
+        f"{within}sh -c {shlex.quote(rank)}\n"
     )
 
 

@@ -22,7 +22,7 @@ from shoal.contract.pages import Column, Figure, Page, Table, Unit, Value
 from shoal.contract.records import NewEvent
 from shoal.core import Capability, Conflict, Fault, Invalid, Sandbox
 from shoal.engine import IMAGES_CAPABILITY, MOUNTS_CAPABILITY, Gang, LaunchFailed, Mount
-from shoal.environment.activate import in_conda, in_image, in_venv
+from shoal.environment.activate import in_conda, in_image, in_runtime, in_venv
 from shoal.environment.driver import driver_files
 from shoal.environment.keeping import to_remove
 from shoal.environment.live import orders
@@ -74,7 +74,7 @@ class Environments(Extension, Keeping):
     def accept(self, manifest: JobManifest) -> None:
         """What is made lies on this machine. An engine whose cluster has containers takes a registry's image itself."""
         asked = EnvironmentJob.model_validate(manifest.extensions[self.name])
-        if not asked.kind.made or self._can(MOUNTS_CAPABILITY):
+        if not asked.kind.made or self._can(MOUNTS_CAPABILITY) or self._by_runtime(asked):
             return
         engine, where = self._server.engine.name, f"extensions.environment.{asked.kind}"
         if not self._native(asked):
@@ -82,7 +82,7 @@ class Environments(Extension, Keeping):
             what = "images" if asked.image is not None else "environments of lock files"
             raise Invalid(
                 f"the engine {engine} has no {what}{also}", where=where,
-                hint="`venv` and `conda` name what its machines have; `shoal status` shows what it can do",
+                hint="`venv` and `conda` name what its machines have; with environment.runtime they run images themselves",
             )  # fmt: skip
         if asked.mounts or asked.workdir is not None:
             raise Invalid(
@@ -93,6 +93,10 @@ class Environments(Extension, Keeping):
     def _can(self, capability: str) -> bool:
         return any(one.name == capability and one.available for one in self._server.engine.capabilities())
 
+    def _by_runtime(self, asked: EnvironmentJob) -> bool:
+        """Whether a program of the job's machine runs the image: nothing is made for it."""
+        return asked.image is not None and bool(self._settings.runtime)
+
     def _native(self, asked: EnvironmentJob) -> bool:
         """Whether the engine itself runs what is asked for."""
         return (
@@ -100,6 +104,7 @@ class Environments(Extension, Keeping):
             and not read_image(asked.image).local
             and self._can(IMAGES_CAPABILITY)
             and not self._can(MOUNTS_CAPABILITY)
+            and not self._by_runtime(asked)
         )
 
     # --- life ---
@@ -129,7 +134,7 @@ class Environments(Extension, Keeping):
 
     async def stage(self, job: LiveJob, show: Show) -> None:
         asked = asked_by(job)
-        if asked is None or not asked.kind.made or self._native(asked):
+        if asked is None or not asked.kind.made or self._native(asked) or self._by_runtime(asked):
             return
         if not self._can(MOUNTS_CAPABILITY):
             raise LaunchFailed(
@@ -206,6 +211,8 @@ class Environments(Extension, Keeping):
             return gang
         if asked.image is not None and self._native(asked):
             return replace(gang, image=asked.image)
+        if self._by_runtime(asked):
+            return gang
         return replace(gang, mounts=(*gang.mounts, *self._own_mounts(job, gang, asked)))
 
     def _own_mounts(self, job: LiveJob, gang: Gang, asked: EnvironmentJob) -> tuple[Mount, ...]:
@@ -227,6 +234,11 @@ class Environments(Extension, Keeping):
             return in_venv(asked.venv, hint=hint)
         if asked.conda is not None:
             return in_conda(asked.conda, self._settings.conda, hint=hint)
+        given = (*job.manifest.env, *job.manifest.secrets)
+        if asked.image is not None and self._settings.runtime:
+            return in_runtime(
+                self._settings.runtime, read_image(asked.image), paths=asked.mounts, workdir=asked.workdir, given=given
+            )
         place = self._place(job, gang)
         if asked.image is None:
             return in_venv(str(place.path / "venv"))
@@ -234,7 +246,7 @@ class Environments(Extension, Keeping):
         others = [one for one in gang.mounts if one not in own]
         return in_image(
             place.path, home=self._server.home.resolve(), mounts=others, paths=asked.mounts, workdir=asked.workdir,
-            given=(*job.manifest.env, *job.manifest.secrets), driver=self._driver,
+            given=given, driver=self._driver,
         )  # fmt: skip
 
     def _place(self, job: LiveJob, gang: Gang) -> Place:
@@ -296,6 +308,7 @@ class Environments(Extension, Keeping):
         total = sum(one.bytes for one in self.repository.made.values())
         if not self._can(MOUNTS_CAPABILITY):
             which = "images of registries, and " if self._can(IMAGES_CAPABILITY) else ""
+            which = f"images by {self._settings.runtime}, and " if self._settings.runtime else which
             detail = f"on the engine {self._server.engine.name}: {which}virtual and conda environments of its machines"
             return (Capability("environment", True, detail, "lock files and other images are refused"),)
         return (Capability("environment", True, f"{len(self.repository.made)} made, {total / 2**20:.0f} MiB"),)

@@ -6,6 +6,7 @@ asked for cannot be made, and with 75 where another try may help.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -14,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from shoal.environment.making import image, uv
-from shoal.environment.making.tools import Failed
+from shoal.environment.making.tools import Failed, full
 
 _KINDS: Mapping[str, Callable[[Path, Mapping[str, Any]], Mapping[str, Any]]] = {"image": image.make, "uv": uv.make}
+_AGAIN = 75
 
 
 def main(kind: str, told: str) -> int:
@@ -24,9 +26,14 @@ def main(kind: str, told: str) -> int:
     Path.cwd().chmod(0o711)
     try:
         made = _KINDS[kind](Path.cwd(), json.loads(told))
+    except OSError as problem:
+        if problem.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(full(kind))
+        return _AGAIN
     except Failed as problem:
         print(problem)
-        return 75 if problem.again else 1
+        return _AGAIN if problem.again else 1
     print(json.dumps(made))
     return 0
 

@@ -12,6 +12,7 @@ _NETWORK = re.compile(
     re.IGNORECASE,
 )
 """What these programs say when the network, or who answers there, is the trouble."""
+_FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
 _SAID_LINES = 6
 
 
@@ -21,6 +22,11 @@ class Failed(Exception):
     def __init__(self, what: str, *, again: bool = False) -> None:
         super().__init__(what)
         self.again = again
+
+
+def full(what: str) -> Failed:
+    """Room may come: another try finds out."""
+    return Failed(f"{what} found no space left on the disk of the server's home", again=True)
 
 
 def run(argv: Sequence[str], env: Mapping[str, str]) -> str:
@@ -38,5 +44,7 @@ def run(argv: Sequence[str], env: Mapping[str, str]) -> str:
         print(said, flush=True)
     if process.returncode != 0:
         last = "; ".join([line.strip() for line in said.splitlines() if line.strip()][-_SAID_LINES:])
+        if _FULL.search(said):
+            raise full(argv[0])
         raise Failed(f"{argv[0]} failed: {last or process.returncode}", again=_NETWORK.search(said) is not None)
     return out
