@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Generic, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import Column, Connection, Double, Integer, MetaData, Table, Text, and_, delete, insert, select
 
 from shoal.base.history import History
+from shoal.core import ShoalError
 from shoal.store import Key, Store
 
 T = TypeVar("T")
@@ -107,6 +109,11 @@ class Histories(Generic[T]):
 
         await self._store.transact(run)
         self._written = present
+
+    async def close(self) -> None:
+        """Write what is new, where the database can still be written to."""
+        with contextlib.suppress(ShoalError):
+            await self.write()
 
     def _row(self, subject: str, at: float) -> Any:
         return and_(self._table.c.subject == subject, self._table.c.at == at)

@@ -90,7 +90,7 @@ class Web(Extension, Parts):
             self._leaving.cancel()
         self.hub.close()
         await self.sessions.write()
-        await self.shares.write()
+        await self.shares.close()
 
     def loops(self) -> Sequence[BackgroundLoop]:
         return (

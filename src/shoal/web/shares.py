@@ -69,6 +69,9 @@ class ShareHistory:
     async def write(self) -> None:
         await self._kept.write()
 
+    async def close(self) -> None:
+        await self._kept.close()
+
     def sample(self, now: float, shares: Shares) -> None:
         self._kept.add(_ALL, now, shares)
 

@@ -98,7 +98,7 @@ class Serve(Serving):
         self.histories.load()
 
     async def close(self) -> None:
-        await self.histories.write()
+        await self.histories.close()
 
     def loops(self) -> Sequence[BackgroundLoop]:
         return (self.reconciler, RunningLoop("history", self._sample), RunningLoop("history kept", self._write))

@@ -36,6 +36,9 @@ class ServiceHistories:
     async def write(self) -> None:
         await self._kept.write()
 
+    async def close(self) -> None:
+        await self._kept.close()
+
     def sample(self, now: float, seen: Iterable[ServiceStatus], live: frozenset[str]) -> None:
         """Those that are no longer live are forgotten."""
         self._kept.keep(live)
