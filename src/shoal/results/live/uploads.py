@@ -18,6 +18,7 @@ from shoal.results.live.artifact_store import ArtifactStore, Place
 PIECE = 8 << 20
 """Bytes of a piece at most."""
 _MOST_OPEN = 20
+_COMPLETE = "complete one; each is removed a day after its last piece"
 _ABANDONED_S = 86_400.0
 _PART = re.compile(r"[0-9a-f]{64}\.(\d+)(?:\.[0-9a-f]{16})?\.part")
 
@@ -87,10 +88,12 @@ class Uploads:
         return await self._artifact_store.publish(place, name, content, part, by)
 
     def _check_room(self, tenant: str, size: int) -> None:
+        if self._artifact_store.allowance.together and len(list(self._folder.glob("*/*.part"))) >= _MOST_OPEN:
+            raise Overloaded(f"{_MOST_OPEN} uploads are not complete", where="uploads", hint=_COMPLETE)
         others = self._open(tenant)
         if len(others) >= _MOST_OPEN:
             raise Overloaded(f"the tenant has {len(others)} uploads that are not complete", where="uploads",
-                             hint="complete one; each is removed a day after its last piece")  # fmt: skip
+                             hint=_COMPLETE)  # fmt: skip
         try:
             self._artifact_store.check_room(tenant, size + sum(others))
         except NotTaken as problem:
