@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.base.history import History
+from shoal.base.history import WRONG_S, History
 
 
 @given(st.integers(0, 400), st.integers(1, 20), st.integers(1, 10), st.integers(1, 10))
@@ -27,3 +27,12 @@ def test_a_clock_that_goes_back_adds_nothing() -> None:
     for at in (10.0, 5.0, 10.0, 11.0):
         history.add(at, 1)
     assert [at for at, _ in history.points()] == [10.0, 11.0]
+
+
+def test_what_a_clock_told_that_was_far_ahead_is_forgotten() -> None:
+    history: History[int] = History(max, recent=2, joined=2, older=4)
+    for at in (1.0, 2.0, 1e9, 1e9 + 1, 1e9 + 2, 3.0, 4.0):
+        history.add(at, 1)
+    assert [at for at, _ in history.points()] == [2.0, 3.0, 4.0], "two of the right time were joined at the second"
+    history.add(4.0 - WRONG_S, 1)
+    assert [at for at, _ in history.points()][-1] == 4.0

@@ -18,7 +18,7 @@ from shoal.sdk import Client
 from shoal.sdk.locate import Target
 from shoal.session.client.connection import upgrade
 from shoal.session.client.ports import reach
-from shoal.session.commands.common import connector
+from shoal.session.commands.common import connector, find_running
 
 from .conftest import Running, relayed
 from .talk import eventually
@@ -54,6 +54,20 @@ def test_a_command_has_what_the_job_has(server: Running, job: str) -> None:
     main = detail.attempts[-1].ranks[0]["pid"] if detail.attempts[-1].ranks else None
     if main is not None:
         assert groups == Path(f"/proc/{main}/cgroup").read_text().splitlines()
+
+
+def test_a_name_means_the_newest_that_runs(server: Running) -> None:
+    runs = server.start("sleep", "600", name="again")
+    never = {"name": "again", "command": ["true"], "resources": {"cpus": 10_000}}
+    waits = server.client.submit(never).id
+    try:
+        assert find_running(server.client, "again", None).id == runs
+        assert find_running(server.client, waits, None).id == waits
+    finally:
+        server.client.cancel(runs)
+    server.client.wait(runs, timeout_s=60)
+    assert find_running(server.client, "again", None).id == waits, "the newest, where none runs"
+    server.client.cancel(waits)
 
 
 def test_all_that_is_piped_in_comes_out(server: Running, job: str) -> None:

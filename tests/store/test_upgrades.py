@@ -17,22 +17,31 @@ from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
+from shoal.cache.live.tables import TABLES as CACHE
+from shoal.calendar.live.tables import TABLES as CALENDAR
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import parse_manifest
 from shoal.contract.records import JobFilter
+from shoal.control.extensions.installed import installed_extensions
 from shoal.core import Node
 from shoal.engine.simulated import Script
+from shoal.environment.live.tables import TABLES as ENVIRONMENT
 from shoal.market.live.tables import TABLES as MARKET
+from shoal.notify.live.tables import TABLES as NOTIFY
+from shoal.results.live.tables import TABLES as RESULTS
 from shoal.serve.live.tables import TABLES as SERVE
 from shoal.store import open_store
 from shoal.store.database import Database
 from shoal.store.migrate import MIGRATIONS, OWN
 from shoal.store.tables import Tables
+from shoal.sweep.live.tables import TABLES as SWEEP
 from shoal.tenancy.live.repository import TABLES as TENANCY
+from shoal.users.live.tables import TABLES as USERS
+from shoal.web.tables import TABLES as WEB
 from tests.control.simulation import World
 
 HERE = Path(__file__).parent
-SETS = [OWN, SERVE, TENANCY, MARKET]
+SETS = [OWN, SERVE, TENANCY, MARKET, CACHE, CALENDAR, ENVIRONMENT, NOTIFY, RESULTS, SWEEP, USERS, WEB]
 HOMES = sorted((HERE / "homes").glob("*.sql"))
 
 
@@ -92,6 +101,11 @@ def test_a_released_revision_makes_what_it_made(tmp_path: Path, tables: Tables, 
         frozen.write_text(made)
     assert frozen.exists(), "a new revision: keep what it makes with SHOAL_FREEZE=1"
     assert made == frozen.read_text(), "a released revision is never changed: add one"
+
+
+def test_the_tables_of_every_component_are_frozen() -> None:
+    found = [kind.tables for kind in installed_extensions() if kind.tables is not None]
+    assert {one.name for one in found} == {one.name for one in SETS if one is not OWN}
 
 
 def test_no_released_revision_is_lost() -> None:

@@ -107,6 +107,16 @@ def test_hopeless_trials_end_early_and_the_best_goes_to_its_end(tmp_path: Path, 
     play(tmp_path, scene, trains, others=(Sweeps,))
 
 
+def test_trials_that_are_worse_than_the_median_end_early(tmp_path: Path) -> None:
+    async def scene(world: Planned) -> None:
+        await sweep(world, [0.1, 0.2, 0.3, 0.4, 0.05], limit="%1", stop={"rule": "median", "least": 2, "first": 2})
+        await until_over(world)
+        early = {one.title: one.stopped_early for one in shown(world, "tune").trials}
+        assert early == {"lr=0.05": False, "lr=0.1": False, "lr=0.2": False, "lr=0.3": True, "lr=0.4": True}
+
+    play(tmp_path, scene, trains, others=(Sweeps,))
+
+
 @pytest.mark.parametrize("array", [None, "0-2", "1-2"])
 def test_a_job_whose_array_does_not_fit_is_refused_in_words(tmp_path: Path, array: str | None) -> None:
     async def scene(world: Planned) -> None:

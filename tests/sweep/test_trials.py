@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections import Counter
 from typing import Any
 
+import optuna
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from optuna.trial import create_trial
 from pydantic import ValidationError
 
 from shoal.core import Invalid
 from shoal.sweep import Sweep, every_trial, goes_on, rungs, substitute, title
 from shoal.sweep.asha import order
+from shoal.sweep.median import above_median
 
 VALUES = st.lists(st.one_of(st.integers(-9, 9), st.text(max_size=3), st.booleans()), min_size=1, max_size=4)
 
@@ -118,6 +122,38 @@ def test_a_trial_goes_on_if_few_enough_are_better(value: float, others: list[flo
 
     room = max(1, (len(others) + 1) // eta)
     assert goes_on(value, others, eta, lower=lower) == (sum(better(one) for one in others) < room)
+
+
+@given(st.integers(-5, 5), st.lists(st.integers(-5, 5), min_size=1, max_size=12), st.integers(2, 4), st.booleans())
+def test_halving_is_that_of_optuna(value: int, others: list[int], eta: int, lower: bool) -> None:
+    """Optuna compares with those that are at the rung, and keeps all as long as they are fewer than eta."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    key = "completed_rung_0"
+    study = optuna.create_study(direction="minimize" if lower else "maximize")
+    study.add_trials([
+        create_trial(value=one, intermediate_values={1: one}, system_attrs={key: float(one)}) for one in others
+    ])  # fmt: skip
+    study.ask()
+    number = study.trials[-1].number
+    trial = optuna.trial.Trial(study, study._storage.get_trial_id_from_study_id_trial_number(study._study_id, number))
+    trial.report(float(value), 1)
+    pruned = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=eta).prune(
+        study, study.trials[number]
+    )
+    assert goes_on(float(value), map(float, others), eta, lower=lower) == (not pruned)
+
+
+@given(numbers, st.lists(numbers, max_size=12), st.integers(1, 5), st.booleans())
+def test_the_median_is_that_of_those_before(value: float, others: list[float], least: int, lower: bool) -> None:
+    told = [one for one in others if not math.isnan(one)]
+    if len(told) < least:
+        expected = True
+    elif math.isnan(value):
+        expected = False
+    else:
+        middle = statistics.median(told)
+        expected = value <= middle if lower else value >= middle
+    assert above_median(value, others, least=least, lower=lower) == expected
 
 
 @given(st.integers(1, 5), st.integers(2, 4), st.integers(-1, 200), st.integers(0, 200))

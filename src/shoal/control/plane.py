@@ -140,7 +140,7 @@ class ControlPlane:
             home=home, cache=self.cache, known_tenants=self.tenants, extensions=self.extensions,
             wake=self.decider.wake_from_thread, repository=self.repository, engine=engine, jobs=self,
             new_id=self._new_id, derive_secret=self._vault.derive, on_fatal=on_fatal,
-            resolve=self.secrets.resolve, any_port=settings.any_port, http_limits=settings.http,
+            resolve=self.secrets.resolve, plane=settings.plane, any_port=settings.any_port, http_limits=settings.http,
         ))  # fmt: skip
         self.garbage = GarbageCollector(
             self.repository, engine, self._layout, self._bundles, used=self.extensions.bundles,

@@ -17,7 +17,8 @@ from shoal.core import Capability
 @dataclass(frozen=True, slots=True)
 class PlaneSettings:
     """`outermost` is the home of the control plane around this one, None where there is none: no job may name a path
-    below it. `missing` are parts that could not be loaded. `any_port`: the services of jobs listen where they can."""
+    below it. `plane` is the id of the plane that this is, None of a shared server. `missing` are parts that could not
+    be loaded. `any_port`: the services of jobs listen where they can."""
 
     policy: Policy = field(default_factory=Policy)
     jobs: JobLimits = field(default_factory=JobLimits)
@@ -26,6 +27,7 @@ class PlaneSettings:
     http: HttpLimits = field(default_factory=HttpLimits)
     any_port: bool = False
     outermost: Path | None = None
+    plane: str | None = None
     missing: Sequence[Capability] = ()
     reconcile_every_s: float = 5.0
     collect_every_s: float = 0.5

@@ -85,7 +85,8 @@ class Extension:
 
     in_planes: ClassVar[bool] = False
     """Planes have one of their own too, with these settings. It needs jobs, events and the database, and nothing of the
-    machine: in a plane, the engine is the pool that all planes share."""
+    machine: in a plane, the engine is the pool that all planes share. `Server.plane` says which one it is: what it
+    keeps outside of its home must be below a name of that plane's."""
 
     def __init__(self, server: Server, settings: Any) -> None:
         """`settings` is an instance of the class named above. The server is not open yet."""
@@ -94,6 +95,11 @@ class Extension:
     def off(cls) -> Sequence[Capability]:
         """What the server lacks while the extension is off, and what that costs."""
         return ()
+
+    @classmethod
+    def plane_deleted(cls, settings: Any, plane: str) -> None:
+        """Remove what the plane of this id kept outside of its home: it is deleted. Called beside the event loop, also
+        where nothing is left; what it raises is tried again later. For those that are `in_planes`."""
 
     @classmethod
     def probe(cls, home: Path) -> Sequence[Capability]:
@@ -117,6 +123,11 @@ class Extension:
         Asked after `open`. The server opens them, and closes them before `close`. One that raises is logged, shown by
         `shoal status`, and started again after a wait; the other loops and the server go on."""
         return ()
+
+    def idle(self) -> bool:
+        """Whether nothing is left to be done: a plane sleeps only then, and does nothing until a request wakes it.
+        Asked each second where it has no jobs: answer in microseconds."""
+        return True
 
     async def close(self) -> None:
         """The loops have ended: close files and connections. Running work goes on. Awaited in the opposite order."""

@@ -93,6 +93,11 @@ class Server(Protocol):
     def store(self) -> Store: ...
 
     @property
+    def plane(self) -> str | None:
+        """The id of the plane that this is; None of a shared server."""
+        ...
+
+    @property
     def any_port(self) -> bool:
         """The server listens on any free port, as in tests."""
         ...

@@ -41,6 +41,7 @@ class ResultsSection(Section):
         "", description="folder or URL (as fsspec takes it) for the contents of artifacts [the server's home]"
     )
     size: Bytes = Field(100 << 30, description="bytes that the artifacts of one tenant may take, such as 100GiB")
+    together: bool = Field(False, description="`size` and `files` are of all tenants together, as in a plane they are")
     files: int = Field(100_000, ge=1, description="artifacts that it may have")
     keep: Period = Field(90 * 86_400.0, description="how long an artifact stays that is not pinned")
     versions: int = Field(

@@ -39,7 +39,7 @@ class TrafficSample(View):
 
 
 class ServiceHistory(View):
-    """Oldest first, since the server's start: the last hour every ten seconds, and up to a day before it in steps of
+    """Oldest first, also from before a restart: the last hour every ten seconds, and up to a day before it in steps of
     five minutes, of which the greatest latency is kept."""
 
     samples: list[TrafficSample] = Field(default_factory=list)

@@ -73,9 +73,15 @@ Choices = Annotated[tuple[Scalar, ...], Field(min_length=1, max_length=MOST_TRIA
 
 
 class Stop(_Section):
-    """Trials that are hopeless end early, by asynchronous successive halving."""
+    """Trials that are hopeless end early, by asynchronous successive halving or by Optuna's median rule."""
 
-    eta: int = Field(3, ge=2, le=100, description="one of this number of trials at a rung goes on")
+    rule: Literal["halving", "median"] = Field(
+        "halving", description="who goes on from a rung: the best `1/eta`, or those no worse than the median"
+    )
+    eta: int = Field(3, ge=2, le=100, description="of `halving`, one of this number of trials at a rung goes on")
+    least: int = Field(
+        4, ge=1, le=MOST_TRIALS, description="of `median`, all go on until so many trials were at the rung"
+    )
     first: int = Field(1, ge=1, le=2**40, description="the step of the first rung; each later one has `eta` times it")
 
 

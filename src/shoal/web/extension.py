@@ -18,6 +18,7 @@ from shoal.contract.records import Event
 from shoal.core import Capability, Clock, Invalid
 from shoal.extension import Extension, Section, Server
 from shoal.extension.asking import Api, Credentials
+from shoal.extension.history import WRITE_EVERY_S
 from shoal.extension.metrics import gauge
 from shoal.store import Tables
 from shoal.web import site
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from shoal.web.oidc import Provider
 
-_WRITE_EVERY_S = 60.0
 _BEAT_EVERY_S = 15.0
 
 
@@ -58,7 +58,7 @@ class Web(Extension, Parts):
         self.site = site.Site()
         self.tokens = KnownTokens()
         self.codes = Codes(server.clock)
-        self.shares = ShareHistory()
+        self.shares = ShareHistory(server.store)
         self.hub = Hub(server.clock.now, __version__, most_of_one=settings.streams)
         self.sessions = Sessions(
             server.store, server.clock, lifetime_s=settings.lifetime, idle_s=settings.idle, ended=self._ended
@@ -80,6 +80,7 @@ class Web(Extension, Parts):
 
     async def open(self) -> None:
         self.sessions.load()
+        self.shares.load()
         self._reload_tokens()
         self.hub.begin(self._server.store.last_seq())
         self.is_open = True
@@ -89,6 +90,7 @@ class Web(Extension, Parts):
             self._leaving.cancel()
         self.hub.close()
         await self.sessions.write()
+        await self.shares.close()
 
     def loops(self) -> Sequence[BackgroundLoop]:
         return (
@@ -98,8 +100,9 @@ class Web(Extension, Parts):
 
     async def _write(self) -> None:
         while True:
-            await asyncio.sleep(_WRITE_EVERY_S)
+            await asyncio.sleep(WRITE_EVERY_S)
             await self.sessions.write()
+            await self.shares.write()
 
     async def _beat(self) -> None:
         while True:

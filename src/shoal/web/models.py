@@ -44,8 +44,8 @@ class ShareSample(View):
 
 
 class SharesView(View):
-    """By tenant, oldest first, since the server's start: the last hour every ten seconds, and up to a day before it in
-    means of five minutes."""
+    """By tenant, oldest first, also from before a restart: the last hour every ten seconds, and up to a day before it
+    in means of five minutes."""
 
     tenants: dict[str, list[ShareSample]] = Field(default_factory=dict)
 

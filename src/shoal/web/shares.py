@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.admission import Snapshot
-from shoal.base.history import History
+from shoal.extension.history import Histories
+from shoal.store import Store
+from shoal.web.tables import shares as table
 
 if TYPE_CHECKING:
     from shoal.web.models import ShareSample
@@ -26,6 +28,7 @@ class Share(NamedTuple):
 
 Shares = Mapping[str, Share]
 _NOTHING = Share(0.0, 0.0)
+_ALL = "all"
 
 
 def shares_of(snapshot: Snapshot) -> Shares:
@@ -56,25 +59,39 @@ def mean(samples: Sequence[Shares]) -> Shares:
 
 
 class ShareHistory:
-    """The shares of all tenants: bounded, in memory, since the server's start."""
+    """The shares of all tenants: bounded, and kept over restarts."""
 
-    def __init__(self) -> None:
-        self._history: History[Shares] = History(mean)
+    def __init__(self, store: Store) -> None:
+        self._kept: Histories[Shares] = Histories(store, table, mean, pack=dict, unpack=_unpack)
+
+    def load(self) -> None:
+        """What the last server sampled. Blocks."""
+        self._kept.load()
+
+    async def write(self) -> None:
+        await self._kept.write()
+
+    async def close(self) -> None:
+        await self._kept.close()
 
     def sample(self, now: float, shares: Shares) -> None:
-        self._history.add(now, shares)
+        self._kept.add(_ALL, now, shares)
 
     def samples(self, tenant: str | None) -> dict[str, list[ShareSample]]:
         """Oldest first, of this tenant; None: of those with the greatest shares."""
         from shoal.web.models import ShareSample
 
-        points = self._history.points()
+        points = self._kept.points(_ALL)
         names = [tenant] if tenant is not None else _greatest(mean([shares for _, shares in points])) if points else []
         return {
             name: [ShareSample(at=at, **shares.get(name, _NOTHING)._asdict()) for at, shares in points]
             for name in names
             if any(name in shares for _, shares in points)
         }
+
+
+def _unpack(value: dict[str, list[float]]) -> Shares:
+    return {name: Share(*map(float, one)) for name, one in value.items()}
 
 
 def _greatest(shares: Shares) -> list[str]:

@@ -1,9 +1,10 @@
-"""The sign-ins to the page. What a browser holds is not here, only its hash."""
+"""The sign-ins to the page, and the shares of tenants over time. What a browser holds is not here, only its hash."""
 
 from __future__ import annotations
 
 from sqlalchemy import Column, Double, Integer, Table, Text
 
+from shoal.extension.history import history_table
 from shoal.store import Key, Tables, new_metadata
 
 metadata = new_metadata()
@@ -21,5 +22,7 @@ session = Table(
     Column("used_at", Double, nullable=False),
     Column("expires_at", Double, nullable=False),
 )
+
+shares = history_table("web_shares", metadata)
 
 TABLES = Tables("web", metadata)

@@ -130,7 +130,7 @@ function Overview({ service }: { service: ServiceDetail }) {
         <div class={`figure ${traffic?.failed ? "figure-bad" : ""}`}><dt>Failed</dt><dd>{number(traffic?.failed ?? 0)}</dd></div>
       </dl>
       <Card title={goal != null ? "Latency against the objective" : "Latency"} side={<span>{within !== null ? `${share(within)} of the time within the objective` : "a day at most, since the server started"}</span>}>
-        {samples.some((one) => one.p99_s !== null) ? <LazyPlot title="Latency" lines={latency} write={duration} /> : <p class="muted">No requests since the server started.</p>}
+        {samples.some((one) => one.p99_s !== null) ? <LazyPlot title="Latency" lines={latency} write={duration} /> : <p class="muted">No requests in the last day.</p>}
       </Card>
       {samples.some((one) => one.rate > 0) && (
         <Card title="Requests a second"><LazyPlot title="Requests a second" lines={rate} write={number} height={120} /></Card>

@@ -287,7 +287,7 @@ class Cache(Extension):
         used, limits = self._status.get("used", {}), self._status.get("limits", {})
         figures = [
             Figure(name="used", value=used.get("bytes"), unit=Unit.BYTES),
-            Figure(name="of", value=limits.get("bytes"), unit=Unit.BYTES),
+            Figure(name="allowed", value=limits.get("bytes"), unit=Unit.BYTES),
             Figure(name="gap of the last decision", value=self.status()["gap"]),
             Figure(name="trouble", value=self._away or None, mood=Mood.BAD if self._away else Mood.PLAIN),
         ]

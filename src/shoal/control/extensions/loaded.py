@@ -101,6 +101,7 @@ class Facilities:
     derive_secret: Callable[[str], str]
     resolve: Callable[[str, Mapping[str, str]], Mapping[str, str]]
     on_fatal: Callable[[BaseException], None]
+    plane: str | None = None
     any_port: bool = False
     http_limits: HttpLimits = field(default_factory=HttpLimits)
 
@@ -248,6 +249,9 @@ class Extensions:
     def without_held(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot without the jobs that extensions hold, the others off the nodes that these keep them off."""
         return self._decisions.visible(snapshot, self._decisions.held(snapshot))
+
+    def idle(self) -> bool:
+        return all(one.idle() for one in self._on)
 
     def counts_waiting(self) -> bool:
         return any(one.counts_waiting() for one in self._on)

@@ -46,6 +46,7 @@ class Notify(Extension, Telling):
     paths: ClassVar[Sequence[str]] = ("/v1/notify",)
     settings: ClassVar[type[Section]] = NotifySection
     manifest: ClassVar[type[BaseModel] | None] = NotifyJob
+    in_planes: ClassVar[bool] = True
     tables: ClassVar[Tables | None] = TABLES
     events: ClassVar[type[EventKinds] | None] = NotifyEvent
 
@@ -76,6 +77,9 @@ class Notify(Extension, Telling):
             RunningLoop("news from events", self._reader.run), RunningLoop("news of waits", self._watch.run),
             RunningLoop("news to receivers", self.sender.run), RunningLoop("deliveries", self._look),
         )  # fmt: skip
+
+    def idle(self) -> bool:
+        return self._reader.idle() and self.sender.idle()
 
     async def close(self) -> None:
         await self.sender.close()

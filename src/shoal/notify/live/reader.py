@@ -59,6 +59,10 @@ class Reader:
         if self._queue:
             self._some.set()
 
+    def idle(self) -> bool:
+        """All events that were committed are told."""
+        return self._kept is not None and not self._queue
+
     def moved(self, job: LiveJob) -> None:
         record = job.job
         if _SECTION not in record.manifest or record.id in self.sections or record.owner_id is not None:

@@ -35,7 +35,8 @@ log = structlog.get_logger("shoal.notify")
 
 _PERIOD_S = 30.0
 _SOONEST_S = 0.02
-_BOUNDS = Bounds()
+_OF_PLANE = 8
+"""Deliveries of a plane that are under way at a time: it is a tenant of the shared server."""
 
 
 class Sender:
@@ -47,6 +48,9 @@ class Sender:
         self._inward = read_networks(settings.inward, "notify.inward")
         self._domains = frozenset(settings.mail_domains.lower().replace(",", " ").split())
         self.door = settings.door()
+        at_once = settings.at_once if server.plane is None else min(settings.at_once, _OF_PLANE)
+        self._bounds = Bounds(all=at_once)
+        self._resting = False
         self._webhooks: Webhooks | None = None
         self._names: ThreadPoolExecutor | None = None
         self._turns = Turns(log, "news could not be sent", server.on_fatal)
@@ -56,6 +60,10 @@ class Sender:
 
     def wake(self) -> None:
         self._some.set()
+
+    def idle(self) -> bool:
+        """Nothing is due, held back or under way."""
+        return self._resting and not self._some.is_set()
 
     def check_mail(self, address: str) -> None:
         """Raises Invalid where no mail can go there."""
@@ -72,6 +80,7 @@ class Sender:
     async def run(self) -> None:
         pause_s = 0.0
         while True:
+            self._resting = False
             self._some.clear()
             with self._turns.turn() as turn:
                 pause_s = await self._turn()
@@ -103,8 +112,9 @@ class Sender:
             await self._outbox.form(ready, now, digests)
             waiting = await asyncio.to_thread(self._outbox.waiting)
         left = [one for one in waiting if one.id not in self._under_way]
-        for one in choose(left, [one for one, _ in self._under_way.values()], now, _BOUNDS):
+        for one in choose(left, [one for one, _ in self._under_way.values()], now, self._bounds):
             self._under_way[one.id] = one, asyncio.create_task(self._try(one), name=f"news {one.id}")
+        self._resting = not waiting and not due and not self._under_way
         moments = [at - now for channel, at in due.items() if channel not in ready]
         moments += [one.next_at - now for one in left if one.next_at > now]
         return min([_PERIOD_S, *(max(_SOONEST_S, one) for one in moments)])
@@ -172,7 +182,7 @@ class Sender:
         if self._webhooks is None:
             from shoal.notify.send.webhook import Webhooks
 
-            self._names = ThreadPoolExecutor(_BOUNDS.all, thread_name_prefix="news")
+            self._names = ThreadPoolExecutor(self._bounds.all, thread_name_prefix="news")
             self._webhooks = Webhooks(
                 self._inward, self._settings.timeout, find=self._find, authorities=self._settings.authorities_file
             )

@@ -38,6 +38,7 @@ class NotifySection(Section):
         2.0, le=600, description="so long after its first failure it is tried again, then twice as long each time"
     )
     attempts: int = Field(15, ge=1, le=100, description="a delivery is tried so often, then given up")
+    at_once: int = Field(64, ge=1, le=1000, description="deliveries that are under way at a time; of a plane 8 at most")
     keep: Period = Field(7 * 86_400.0, description="deliveries that are over are listed for so long")
 
     def door(self) -> Door | None:

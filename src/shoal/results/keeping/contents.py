@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from shoal.base import trees
 from shoal.base.files import flush_folder
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_DEPTH = 3
+"""Parts of the path of a content: tenant, beginning of the digest, digest."""
 
 
 class Contents(Protocol):
@@ -32,6 +35,25 @@ class Contents(Protocol):
     def listed(self) -> Iterator[tuple[str, str]]:
         """Tenant and digest of all that is there, whole or not."""
         ...
+
+
+def place_of(where: str, plane: str) -> str:
+    """Where a plane has the contents of its tenants: below the place of the server's. Those names are no tenant's
+    there: nothing of a plane is at the depth of a content of the server's."""
+    links = where.split("::")  # such as simplecache::s3://bucket/kept: the first one with a path has them
+    at = next((at for at, link in enumerate(links) if "://" in link or link.startswith("/")), 0)
+    links[at] = f"{links[at].rstrip('/')}/planes/{plane}"
+    return "::".join(links) if where else ""
+
+
+def remove_place(where: str) -> None:
+    """With all that is there; where nothing is left, that is no trouble. Raises OSError, ValueError and ImportError."""
+    plain = where.removeprefix("file://")
+    if "://" not in plain and "::" not in plain:
+        if (remains := trees.remove(plain)) is not None:
+            raise OSError(f"cannot be removed: {remains}")
+        return
+    UrlContents(where).remove_all()
 
 
 def contents_at(where: str, own: Path) -> Contents:
@@ -138,10 +160,17 @@ class UrlContents:
         self._files.invalidate_cache()
         if not _of_store(lambda: self._files.exists(self._root)):
             return
+        above = len(str(self._root).strip("/").split("/"))
         for path in _of_store(lambda: self._files.find(self._root)):
-            *_, tenant, _, digest = ("", "", *str(path).split("/"))
-            if _DIGEST.fullmatch(digest):
-                yield tenant, digest
+            parts = str(path).strip("/").split("/")[above:]
+            if len(parts) == _DEPTH and _DIGEST.fullmatch(parts[-1]):
+                yield parts[0], parts[-1]
+
+    def remove_all(self) -> None:
+        """Everything below the URL."""
+        self._files.invalidate_cache()
+        if _of_store(lambda: self._files.exists(self._root)):
+            _of_store(lambda: self._files.rm(self._root, recursive=True))
 
     def _path(self, tenant: str, digest: str) -> str:
         return f"{str(self._root).rstrip('/')}/{tenant}/{digest[:2]}/{digest}"

@@ -192,7 +192,7 @@ def _uploading(router: APIRouter) -> None:
             name = check_name(asked.name)
         except ValueError as problem:
             raise Invalid(str(problem), where="name") from None
-        have, kept = await here.uploads.begin(place, name, asked.sha256, asked.bytes, who.actor, link=not who.own_only)
+        have, kept = await here.uploads.begin(place, name, asked.sha256, asked.bytes, who.actor, alone=who.own_only)
         return _shown(UploadView(have=have, artifact=None if kept is None else view(kept)))
 
     @router.put(
@@ -209,7 +209,8 @@ def _uploading(router: APIRouter) -> None:
         data = await read_body(request, PIECE)
         if hashlib.sha256(data).hexdigest() != request.headers.get(SHA256.lower()):
             raise Invalid("the piece did not arrive as it was sent", where=SHA256, hint="send it again")
-        have = await here.uploads.append(tenant_of(who, tenant), sha256, size, offset, data)
+        owner = who.actor if who.own_only else None
+        have = await here.uploads.append(tenant_of(who, tenant), sha256, size, offset, data, owner=owner)
         return _shown(UploadView(have=have))
 
 

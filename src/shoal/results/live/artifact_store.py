@@ -30,7 +30,7 @@ from shoal.results.keeping.retention import Kept, to_remove
 from shoal.results.keeping.take import Content, NotTaken, Tree
 from shoal.results.live.events import ResultsEvent
 from shoal.results.live.page import page_of
-from shoal.results.live.tables import RECENT, Repository
+from shoal.results.live.tables import RECENT, Repository, Used
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -45,12 +45,13 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What a tenant may keep, and for how long."""
+    """What a tenant may keep, and for how long. `together`: `bytes` and `files` are of all tenants."""
 
     bytes: int
     files: int
     keep_s: float
     versions: int
+    together: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,11 @@ class ArtifactStore:
         return self._where or str(self._folder / "contents")
 
     @property
+    def shown_where(self) -> str | None:
+        """The same for an admin; None in a plane, whose people learn nothing of the shared server's places."""
+        return self.where if self._server.plane is None else None
+
+    @property
     def allowance(self) -> Allowance:
         return self._allowance
 
@@ -112,8 +118,9 @@ class ArtifactStore:
             self._incoming.mkdir(mode=0o700, exist_ok=True)
             self._contents = contents_at(self._where, self._folder / "contents")
         except (OSError, ValueError, ImportError) as problem:
-            self._trouble = f"the place of artifacts cannot be used: {problem}"[:300]
-            log.warning("artifacts cannot be kept", trouble=self._trouble)
+            log.warning("artifacts cannot be kept", problem=str(problem))
+            said = f": {problem}" if self._server.plane is None else ""
+            self._trouble = f"the place of artifacts cannot be used{said}"[:300]
 
     def leave(self) -> None:
         """What is being read is given up."""
@@ -142,7 +149,7 @@ class ArtifactStore:
         for one in take.find(tree, wanted):
             found.append(one)
             if len(found) > room:
-                raise NotTaken(f"the tenant may keep {self._allowance.files} artifacts, and this would be more")
+                raise NotTaken(f"{self._allowance.files} artifacts may be kept, and this would be more")
         return found
 
     async def _keep(self, tree: Tree, place: Place, name: str, file: take.Found, by: str) -> Kept:
@@ -177,23 +184,24 @@ class ArtifactStore:
         the disk is full. It is gone afterwards, unless it was published."""
         self.check_room(tenant, size)
         part = self._incoming / uuid.uuid4().hex
-        self._reserved[tenant] += size
+        self._reserved[self._account(tenant)] += size
         try:
             yield part
         finally:
-            self._reserved[tenant] -= size
+            self._reserved[self._account(tenant)] -= size
             await asyncio.to_thread(part.unlink, missing_ok=True)
 
     def check_room(self, tenant: str, size: int) -> None:
         """Raises NotTaken where there is no room for `size` bytes more."""
-        used = self.repository.used[tenant].bytes + self._reserved[tenant]
+        used = self.used(tenant).bytes + self._reserved[self._account(tenant)]
+        who = "all tenants together have" if self._allowance.together else "the tenant has"
         if used + size > self._allowance.bytes:
             raise NotTaken(
-                f"it has {size} bytes, and the tenant has {max(0, self._allowance.bytes - used)} left of the"
-                f" {self._allowance.bytes} that its artifacts may take"
+                f"it has {size} bytes, and {who} {max(0, self._allowance.bytes - used)} left of the"
+                f" {self._allowance.bytes} that artifacts may take"
             )
         if self._files_left(tenant) < 1:
-            raise NotTaken(f"the tenant has {self._allowance.files} artifacts already, and may not have more")
+            raise NotTaken(f"{who} {self._allowance.files} artifacts already, and may not have more")
         try:
             free = free_bytes(self._incoming)
         except OSError as problem:
@@ -202,7 +210,17 @@ class ArtifactStore:
             raise NotTaken(f"the server's disk is full: {free} bytes are free, and {size} are needed")
 
     def _files_left(self, tenant: str) -> int:
-        return self._allowance.files - self.repository.used[tenant].files
+        return self._allowance.files - self.used(tenant).files
+
+    def used(self, tenant: str) -> Used:
+        """Of what is allowed: by the tenant, or by all together."""
+        if not self._allowance.together:
+            return self.repository.used[tenant]
+        every = self.repository.used.values()
+        return Used(sum(one.bytes for one in every), sum(one.files for one in every))
+
+    def _account(self, tenant: str) -> str:
+        return "" if self._allowance.together else tenant
 
     async def publish(self, place: Place, name: str, content: Content, part: Path, by: str) -> Kept:
         """Keep a whole content under a name. Safe when this returns. Raises OSError."""
@@ -305,7 +323,7 @@ class ArtifactStore:
         return page_of(
             list(islice(kept, RECENT)), used=sum(one.bytes for one in used), allowed=self._allowance.bytes,
             files=files, taking=len(repository.pending) if tenant is None else None,
-            where=self.where if tenant is None else None, trouble=self._trouble,
+            where=self.shown_where if tenant is None else None, trouble=self._trouble,
         )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from shoal.core import Capability
 from shoal.engine import Gang
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.extension.metrics import gauge
+from shoal.results.keeping.contents import place_of, remove_place
 from shoal.results.live.artifact_store import Allowance, ArtifactStore
 from shoal.results.live.events import ResultsEvent
 from shoal.results.live.needs import Keeping
@@ -47,14 +48,19 @@ class Results(Extension, Keeping):
     settings: ClassVar[type[Section]] = ResultsSection
     manifest: ClassVar[type[BaseModel] | None] = ResultsJob
     tables: ClassVar[Tables | None] = TABLES
+    in_planes: ClassVar[bool] = True
     paths: ClassVar[Sequence[str]] = ("/v1/artifacts", "/v1/artifact-uploads")
     events: ClassVar[type[EventKinds] | None] = ResultsEvent
 
     def __init__(self, server: Server, settings: ResultsSection) -> None:
         self.server = server
         folder = server.home / self.name
-        allowance = Allowance(settings.size, settings.files, settings.keep, settings.versions)
-        self.artifact_store = ArtifactStore(server, folder, settings.store, allowance)
+        allowance = Allowance(
+            settings.size, settings.files, settings.keep, settings.versions,
+            together=settings.together or server.plane is not None,
+        )  # fmt: skip
+        where = settings.store if server.plane is None else place_of(settings.store, server.plane)
+        self.artifact_store = ArtifactStore(server, folder, where, allowance)
         self.uploads = Uploads(server, self.artifact_store, folder / "uploads")
         self._takes = Takes(server, self.artifact_store)
         self._turns = Turns(log, "artifacts could not be tidied", server.on_fatal)
@@ -66,7 +72,15 @@ class Results(Extension, Keeping):
         lost = "no artifacts are kept, and jobs are told of no tracking server"
         return (Capability("artifacts", False, "results.enabled is false", lost),)
 
+    @classmethod
+    def plane_deleted(cls, settings: ResultsSection, plane: str) -> None:
+        if settings.store:
+            remove_place(place_of(settings.store, plane))
+
     # --- life ---
+
+    def idle(self) -> bool:
+        return self._takes.idle() and self._over.empty()
 
     async def open(self) -> None:
         await self.artifact_store.open()
@@ -152,7 +166,8 @@ class Results(Extension, Keeping):
 
     def capabilities(self) -> Sequence[Capability]:
         trouble = self.artifact_store.trouble
-        found = [Capability("artifacts", True, f"kept in {self.artifact_store.where}")]
+        where = self.artifact_store.shown_where
+        found = [Capability("artifacts", True, "they are kept" if where is None else f"kept in {where}")]
         if trouble:
             found = [Capability("artifacts", False, trouble, "no artifacts are kept")]
         told = {"MLflow": self._servers.mlflow, "Weights & Biases": self._servers.wandb}

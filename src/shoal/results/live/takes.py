@@ -105,6 +105,9 @@ class Takes:
             known.add("")
             self._put(Ended(Place(job.tenant, job.id, job.name, attempt), section_of(job).wanted, ran))
 
+    def idle(self) -> bool:
+        return not self._artifact_store.repository.pending and not self._tasks
+
     # --- what running jobs ask for ---
 
     async def look(self) -> None:

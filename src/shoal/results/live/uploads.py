@@ -18,29 +18,31 @@ from shoal.results.live.artifact_store import ArtifactStore, Place
 PIECE = 8 << 20
 """Bytes of a piece at most."""
 _MOST_OPEN = 20
+_COMPLETE = "complete one; each is removed a day after its last piece"
 _ABANDONED_S = 86_400.0
-_PART = re.compile(r"([0-9a-f]{64})\.(\d+)\.part")
+_PART = re.compile(r"[0-9a-f]{64}\.(\d+)(?:\.[0-9a-f]{16})?\.part")
 
 
 class Uploads:
-    """`folder/TENANT/DIGEST.BYTES.part` holds what arrived; its size is where the upload goes on."""
+    """`folder/TENANT/DIGEST.BYTES.part` holds what arrived; its size is where the upload goes on. That of a member who
+    may open only what is his is his alone: `DIGEST.BYTES.OWNER.part`."""
 
     def __init__(self, server: Server, artifact_store: ArtifactStore, folder: Path) -> None:
         self._server = server
         self._artifact_store = artifact_store
         self._folder = folder
-        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 
     async def begin(
-        self, place: Place, name: str, digest: str, size: int, by: str, *, link: bool
+        self, place: Place, name: str, digest: str, size: int, by: str, *, alone: bool
     ) -> tuple[int, Kept | None]:
-        """How many bytes are here, and the artifact where all are. Repeated, it does no more. `link`: who knows the
-        digest of a content of the tenant's may have it. Raises Overloaded where the tenant has no room, and Invalid
-        where what arrived is not what was announced: it is begun anew."""
-        if link and (found := await self._artifact_store.link(place, name, digest, by)) is not None:
+        """How many bytes are here, and the artifact where all are. Repeated, it does no more. `alone`: `by` may open
+        only what is his; of others, who knows the digest of a content of the tenant's may have it. Raises Overloaded
+        where the tenant has no room, and Invalid where what arrived is not what was announced: it is begun anew."""
+        if not alone and (found := await self._artifact_store.link(place, name, digest, by)) is not None:
             return size, found
-        async with self._lock(place.tenant, digest):
-            part = self._part(place.tenant, digest, size)
+        part = self._part(place.tenant, digest, size, by if alone else None)
+        async with self._lock(part):
             try:
                 have = await asyncio.to_thread(self._have, part)
                 if have is None:
@@ -53,15 +55,17 @@ class Uploads:
             except OSError as problem:
                 raise _unavailable(problem) from None
 
-    def _lock(self, tenant: str, digest: str) -> asyncio.Lock:
+    def _lock(self, part: Path) -> asyncio.Lock:
         """One for all who are at this upload now: a tenant may name any number of digests."""
-        return self._locks.setdefault((tenant, digest), asyncio.Lock())
+        return self._locks.setdefault(part, asyncio.Lock())
 
-    async def append(self, tenant: str, digest: str, size: int, offset: int, data: bytes) -> int:
-        """Add a piece; how many bytes are here then. Raises Conflict for one that does not begin where the last
-        ended, and NotFound for an upload that was not begun."""
-        async with self._lock(tenant, digest):
-            part = self._part(tenant, digest, size)
+    async def append(
+        self, tenant: str, digest: str, size: int, offset: int, data: bytes, *, owner: str | None = None
+    ) -> int:
+        """Add a piece; how many bytes are here then. `owner` is a member who may open only what is his. Raises Conflict
+        for one that does not begin where the last ended, and NotFound for an upload that was not begun."""
+        part = self._part(tenant, digest, size, owner)
+        async with self._lock(part):
             try:
                 have = await asyncio.to_thread(self._have, part)
                 if have is None:
@@ -84,20 +88,23 @@ class Uploads:
         return await self._artifact_store.publish(place, name, content, part, by)
 
     def _check_room(self, tenant: str, size: int) -> None:
+        if self._artifact_store.allowance.together and len(list(self._folder.glob("*/*.part"))) >= _MOST_OPEN:
+            raise Overloaded(f"{_MOST_OPEN} uploads are not complete", where="uploads", hint=_COMPLETE)
         others = self._open(tenant)
         if len(others) >= _MOST_OPEN:
             raise Overloaded(f"the tenant has {len(others)} uploads that are not complete", where="uploads",
-                             hint="complete one; each is removed a day after its last piece")  # fmt: skip
+                             hint=_COMPLETE)  # fmt: skip
         try:
-            self._artifact_store.check_room(tenant, size + sum(others.values()))
+            self._artifact_store.check_room(tenant, size + sum(others))
         except NotTaken as problem:
             raise Overloaded(f"the file cannot be kept: {problem}", where="bytes",
                              hint="`shoal artifacts --delete` makes room", retry_after_s=60.0) from None  # fmt: skip
 
-    def _open(self, tenant: str) -> dict[str, int]:
+    def _open(self, tenant: str) -> list[int]:
+        """How large the uploads will be that are not complete."""
         folder = self._folder / tenant
         found = [_PART.fullmatch(one.name) for one in folder.iterdir()] if folder.is_dir() else []
-        return {one[1]: int(one[2]) for one in found if one is not None}
+        return [int(one[1]) for one in found if one is not None]
 
     async def tidy(self) -> None:
         """Remove what nobody went on with."""
@@ -112,8 +119,9 @@ class Uploads:
             except OSError:
                 continue
 
-    def _part(self, tenant: str, digest: str, size: int) -> Path:
-        return self._folder / tenant / f"{digest}.{size}.part"
+    def _part(self, tenant: str, digest: str, size: int, owner: str | None) -> Path:
+        own = f".{hashlib.sha256(owner.encode()).hexdigest()[:16]}" if owner is not None else ""
+        return self._folder / tenant / f"{digest}.{size}{own}.part"
 
     @staticmethod
     def _have(part: Path) -> int | None:

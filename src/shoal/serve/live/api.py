@@ -219,7 +219,7 @@ async def explain(services: Manager, who: Asker, ref: ServiceRef, tenant: Tenant
 async def history(
     request: Request, services: Manager, who: Asker, ref: ServiceRef, tenant: TenantQuery = None
 ) -> Response:
-    """Latency, rate and refusals as the gateway measured them, since the server's start and a day at most."""
+    """Latency, rate and refusals as the gateway measured them, of a day at most."""
     service = await find_service(services, who, ref, tenant=tenant)
     return answer(extension_of(request, Serving).histories.view(service.id).model_dump())
 

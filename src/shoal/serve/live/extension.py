@@ -20,11 +20,12 @@ from shoal.contract.records import Event
 from shoal.core import KillCauses, Miss, Money, NeededBundles, Objectives, Sandbox, Telemetry
 from shoal.engine import Gang, Mount
 from shoal.extension import LiveJob, Section, Server
+from shoal.extension.history import WRITE_EVERY_S
 from shoal.extension.metrics import gauge
 from shoal.serve.contract import TOKEN_VARIABLE, Address, GatewayConfig, connection_name, parse_replica_name
 from shoal.serve.lifecycle import ServiceEvent
 from shoal.serve.live.gateway import LocalGateway, ManagedGateway
-from shoal.serve.live.history import Histories
+from shoal.serve.live.history import ServiceHistories
 from shoal.serve.live.manager import ServiceManager, Serving
 from shoal.serve.live.reconciler import ServiceReconciler
 from shoal.serve.live.tables import TABLES
@@ -88,15 +89,24 @@ class Serve(Serving):
         self._server = server
         given = settings.gateway(any_port=server.any_port, limits=server.http_limits)
         self._gateway = gateway = gateway or LocalGateway(server.home / "serve", given)
-        self.histories = Histories()
+        self.histories = ServiceHistories(server.store)
         self.services = ServiceManager(server, gateway, wake=lambda: self.reconciler.wake())
         self.reconciler = ServiceReconciler(self.services, server, gateway, replica_token=self._replica_token)
 
     async def open(self) -> None:
         self.services.open()
+        self.histories.load()
+
+    async def close(self) -> None:
+        await self.histories.close()
 
     def loops(self) -> Sequence[BackgroundLoop]:
-        return (self.reconciler, RunningLoop("history", self._sample))
+        return (self.reconciler, RunningLoop("history", self._sample), RunningLoop("history kept", self._write))
+
+    async def _write(self) -> None:
+        while True:
+            await asyncio.sleep(WRITE_EVERY_S)
+            await self.histories.write()
 
     async def _sample(self) -> None:
         while True:

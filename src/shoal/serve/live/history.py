@@ -1,12 +1,14 @@
-"""Performance of services over time, as their gateway measured it: bounded, in memory, since the server's start."""
+"""Performance of services over time, as their gateway measured it: bounded, and kept over restarts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.base.history import History
+from shoal.extension.history import Histories
 from shoal.serve.contract import ServiceStatus
+from shoal.serve.live.tables import samples as table
+from shoal.store import Store
 
 if TYPE_CHECKING:
     from shoal.serve.models import ServiceHistory
@@ -21,25 +23,33 @@ class Sample(NamedTuple):
     rejected: int
 
 
-class Histories:
+class ServiceHistories:
     """One for each service that is live."""
 
-    def __init__(self) -> None:
-        self._of: dict[str, History[Sample]] = {}
+    def __init__(self, store: Store) -> None:
+        self._kept: Histories[Sample] = Histories(store, table, worst, pack=list, unpack=lambda value: Sample(*value))
+
+    def load(self) -> None:
+        """What the last server sampled. Blocks."""
+        self._kept.load()
+
+    async def write(self) -> None:
+        await self._kept.write()
+
+    async def close(self) -> None:
+        await self._kept.close()
 
     def sample(self, now: float, seen: Iterable[ServiceStatus], live: frozenset[str]) -> None:
         """Those that are no longer live are forgotten."""
-        self._of = {name: history for name, history in self._of.items() if name in live}
+        self._kept.keep(live)
         for one in seen:
             if one.id in live:
-                history = self._of.setdefault(one.id, History(worst))
-                history.add(now, Sample(one.p50_s, one.p99_s, one.rate_per_s, one.rejected))
+                self._kept.add(one.id, now, Sample(one.p50_s, one.p99_s, one.rate_per_s, one.rejected))
 
     def view(self, service_id: str) -> ServiceHistory:
         from shoal.serve.models import ServiceHistory, TrafficSample
 
-        history = self._of.get(service_id)
-        points = history.points() if history is not None else []
+        points = self._kept.points(service_id)
         return ServiceHistory(samples=[TrafficSample(at=at, **value._asdict()) for at, value in points])
 
 

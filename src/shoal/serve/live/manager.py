@@ -14,7 +14,7 @@ from shoal.serve.contract import GatewayStatus, ServiceStatus, parse_replica_nam
 from shoal.serve.lifecycle import ServiceState
 from shoal.serve.live import steps
 from shoal.serve.live.gateway import ManagedGateway, ObservedGateway
-from shoal.serve.live.history import Histories
+from shoal.serve.live.history import ServiceHistories
 from shoal.serve.live.plan import UNSEEN, ObservedService, Plan, PlannedReplica
 from shoal.serve.live.records import ServiceChange, ServiceFilter, ServiceRecord
 from shoal.serve.live.replicas import replica_job
@@ -373,4 +373,4 @@ class Serving(Extension):
     """The extension that has the services, as its routes know it."""
 
     services: ServiceManager
-    histories: Histories
+    histories: ServiceHistories

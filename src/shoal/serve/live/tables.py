@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Table, Text, UniqueConstraint, select, text
 
+from shoal.extension.history import history_table
 from shoal.store import Key, Tables, index_where, new_metadata
 
 metadata = new_metadata()
@@ -51,4 +52,6 @@ deployment = Table(
     UniqueConstraint("tenant", "idempotency_key", name="uq_deployment_idempotency_key"),
 )
 
-TABLES = Tables("serve", metadata, "0001", Path(__file__).parent / "versions", living=select(service.c.id).where(LIVE))
+samples = history_table("service_sample", metadata)
+
+TABLES = Tables("serve", metadata, "0002", Path(__file__).parent / "versions", living=select(service.c.id).where(LIVE))

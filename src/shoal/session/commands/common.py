@@ -10,6 +10,7 @@ import typer
 
 from shoal.base.console.command import FAILED, CommandContext
 from shoal.contract.calls import path_piece
+from shoal.contract.lifecycle import JobState
 from shoal.core import NotFound, ShoalError
 from shoal.session.client.connection import Connection, upgrade
 from shoal.session.client.relay import Detached, Over, Relay, Streams
@@ -17,6 +18,15 @@ from shoal.session.client.relay import Detached, Over, Relay, Streams
 _WAIT_S = 20
 _SIGNALLED = 128
 MAIN = "main"
+
+
+def find_running(client: Any, ref: str, tenant: str | None) -> Any:
+    """The job that is meant; of several of one name the newest that runs, or else the newest."""
+    found = client.job(ref, tenant=tenant)
+    if found.name != ref or found.state is JobState.RUNNING:
+        return found
+    running = client.jobs(name=ref, state=[JobState.RUNNING], tenant=tenant, limit=1).jobs
+    return running[0] if running else found
 
 
 def connector(

@@ -36,7 +36,7 @@ def execute(
     if not line:
         raise Invalid("there is no command", where="COMMAND", hint="`shoal exec JOB -- COMMAND...`")
     with context.client(patience_s=30.0) as client:
-        found = client.job(job, tenant=tenant)
+        found = common.find_running(client, job, tenant)
         common.leave(run(context, client, found.id, rank, line, terminal=pty))
 
 

@@ -10,6 +10,7 @@ from shoal.base.console.command import CommandContext, JobArgument, TenantOption
 from shoal.base.console.panels import JOBS
 from shoal.core import Invalid
 from shoal.session.client import ports
+from shoal.session.commands import common
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +34,7 @@ def forward(
     """
     wanted = [_read(text) for text in ports_given]
     with context.client(patience_s=30.0) as client:
-        found = client.job(job, tenant=tenant)
+        found = common.find_running(client, job, tenant)
 
         def show(remote: int, local: int) -> None:
             told = {"job": found.id, "port": remote, "address": bind, "local": local}

@@ -51,7 +51,7 @@ def ssh(
         context.show({"config": str(files.config), "host": f"{job}{SUFFIX}"}, lambda: _tell(files, job))
         return
     with context.client(patience_s=30.0) as client:
-        found = client.job(job.removesuffix(SUFFIX), tenant=tenant)
+        found = common.find_running(client, job.removesuffix(SUFFIX), tenant)
         if proxy:
             common.leave(_be_proxy(context, client, found.id, rank, public))
             return

@@ -54,7 +54,8 @@ def run(
     metric: Annotated[str | None, typer.Option(help="What trials report and are compared by.")] = None,
     goal: Annotated[str | None, typer.Option(metavar="min|max", help="Which value is best.")] = None,
     stop: Annotated[
-        int | None, typer.Option("--stop", metavar="ETA", min=2, help="End trials early: of ETA at a rung one goes on.")
+        str | None,
+        typer.Option(metavar="ETA|median", help="End trials early: one of ETA at a rung goes on, or the better half."),
     ] = None,
     first: Annotated[int | None, typer.Option(metavar="STEP", min=1, help="The step of the first rung.")] = None,
     at_once: Annotated[int | None, typer.Option(metavar="N", min=1, help="The most trials at a time.")] = None,
@@ -82,7 +83,7 @@ def run(
     if stop is not None or first is not None:
         asked["stop"] = {
             **asked.get("stop", {}),
-            **({"eta": stop} if stop else {}),
+            **({"rule": "median"} if stop == "median" else {"eta": _eta(stop)} if stop else {}),
             **({"first": first} if first else {}),
         }
     sweep = _checked(asked, [*manifest.argv(), *manifest.env.values()])
@@ -136,6 +137,12 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     if not found:
         raise Invalid("it has no rows", where=source, hint="names in the first line, then a line for each trial")
     return found
+
+
+def _eta(text: str) -> int:
+    if not text.isdecimal() or int(text) < 2:
+        raise Invalid(f"{text!r} is no rule", where="--stop", hint="a number from 2 on, or median")
+    return int(text)
 
 
 def _checked(asked: dict[str, Any], texts: list[str]) -> Sweep:

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from shoal.base.loops import BackgroundLoop, RunningLoop
 from shoal.contract.events import EventKinds
 from shoal.contract.gangs import RUN, parse_gang_name
+from shoal.contract.manifest import JobManifest
 from shoal.core import Fault, Invalid
 from shoal.engine import Gang, LaunchFailed
 from shoal.extension import Extension, LiveJob, NoSection, Section, Server
@@ -19,6 +20,7 @@ from shoal.sweep.live.events import SweepEvent
 from shoal.sweep.live.needs import Watching
 from shoal.sweep.live.stopping import Stopping
 from shoal.sweep.live.tables import TABLES
+from shoal.sweep.median import require
 from shoal.sweep.trials import Sweep, Values, as_json, substitute
 
 if TYPE_CHECKING:
@@ -42,6 +44,11 @@ class Sweeps(Extension, Watching):
 
     async def open(self) -> None:
         await self.stopping.load()
+
+    def accept(self, manifest: JobManifest) -> None:
+        stop = (manifest.extensions.get(self.name) or {}).get("stop") or {}
+        if stop.get("rule") == "median":
+            require()
 
     def loops(self) -> Sequence[BackgroundLoop]:
         return (RunningLoop("rungs", self.stopping.watch),)

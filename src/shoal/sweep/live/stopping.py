@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
@@ -13,11 +14,18 @@ from shoal.extension import LiveJob, Server
 from shoal.sweep.asha import goes_on, rungs
 from shoal.sweep.live.events import SweepEvent
 from shoal.sweep.live.tables import rung as table
-from shoal.sweep.trials import Sweep
+from shoal.sweep.median import above_median
+from shoal.sweep.trials import Stop, Sweep
 
 ACTOR = "sweep"
 _SECTION = '"sweep"'
 _MOST_POINTS = 10_000
+
+
+def _goes_on(stop: Stop, value: float, before: Sequence[float], *, lower: bool) -> bool:
+    if stop.rule == "median":
+        return above_median(value, before, least=stop.least, lower=lower)
+    return goes_on(value, before, stop.eta, lower=lower)
 
 
 class Stopping:
@@ -90,7 +98,7 @@ class Stopping:
         job_id, array = job.job.id, job.job.array_id or ""
         value = await asyncio.to_thread(self._value, job_id, sweep, sweep.stop.first * sweep.stop.eta**rung)
         before = self._values.setdefault(array, {}).setdefault(rung, {})
-        kept = goes_on(value, before.values(), sweep.stop.eta, lower=sweep.lower)
+        kept = await asyncio.to_thread(_goes_on, sweep.stop, value, tuple(before.values()), lower=sweep.lower)
         text = f"at rung {rung} with {sweep.metric} {value:.6g}: it {'goes on' if kept else 'ends early'}"
         told = NewEvent(
             self._server.clock.now(), SweepEvent.RUNG, ACTOR, text, tenant=job.job.tenant, job_id=job_id,

@@ -28,10 +28,15 @@ def remove_tree(path: Path) -> None:
 
 
 class PlaneHomes:
-    """Those below `folder`. Every method blocks, and raises OSError."""
+    """Those below `folder`. `forget` is called with the id of a plane that is no more, before its folder is removed.
+    Every method blocks, and raises OSError."""
 
-    def __init__(self, folder: Path, remove: Callable[[Path], None] = remove_tree) -> None:
+    def __init__(
+        self, folder: Path, remove: Callable[[Path], None] = remove_tree,
+        forget: Callable[[str], None] = lambda _: None,
+    ) -> None:  # fmt: skip
         self._folder = folder
+        self._forget = forget
         self._remove = remove
         self._changing: set[str] = set()
 
@@ -94,6 +99,7 @@ class PlaneHomes:
         failures = []
         for path in self.left_over():
             try:
+                self._forget(path.name.removeprefix(_NEW).removeprefix(_DELETED))
                 self._remove(path)
             except Exception as error:
                 failures.append(error)

@@ -74,7 +74,8 @@ class Awake:
     opened: bool = False
 
     def idle(self, now: float, after_s: float) -> bool:
-        return not len(self.plane.cache) and not self.requests and now >= self.used_at + after_s
+        quiet = not len(self.plane.cache) and not self.requests and now >= self.used_at + after_s
+        return quiet and self.plane.extensions.idle()
 
 
 class Planes:
@@ -90,7 +91,7 @@ class Planes:
         self._limits = limits
         self._fault = fault
         self._entrance = Entrance(limits, server.clock)
-        self._homes = PlaneHomes(server.home / "planes")
+        self._homes = PlaneHomes(server.home / "planes", forget=self._forget)
         self._sweep_at = 0.0
         self._tokens: dict[str, TokenCache] = {}
         self._repository = PlaneRepository(server.store)
@@ -374,6 +375,12 @@ class Planes:
         """The extensions of the server, which planes have or not."""
         return [Chosen(kind, section, kind.in_planes) for kind, section in self._server.chosen()]
 
+    def _forget(self, plane_id: str) -> None:
+        """What a plane that is deleted kept elsewhere goes too."""
+        for kind, section in self._server.chosen():
+            if kind.in_planes:
+                kind.plane_deleted(section, plane_id)
+
     async def _set_state(self, name: str, state: PlaneState, kind: PlaneEvent, actor: str) -> PlaneRecord:
         record = self.find(name)
         if record.state is state:
@@ -445,7 +452,7 @@ class Planes:
 
         plane = ControlPlane(
             store, engine, self.home(record),
-            PlaneSettings(policy=Policy(most_starts=_STARTS), outermost=self._server.home),
+            PlaneSettings(policy=Policy(most_starts=_STARTS), outermost=self._server.home, plane=record.id),
             clock=self._server.clock, extensions=[Chosen(Inside, NoSection()), *self._chosen()],
             least_sandbox=lambda: self._server.sandbox(record.tenant), on_fatal=fatal, fault=self._fault,
         )  # fmt: skip
