@@ -6,6 +6,7 @@ import asyncio
 import os
 import pty
 import sys
+import threading
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from textual.widgets import DataTable, Static
 from shoal import Client
 from shoal.base.home import Home, read_server
 from shoal.cli.screen import JobScreen, Question, TopApp, plain
+from shoal.sdk.models import JobView
 from tests.cli.conftest import Shell, eventually
 
 
@@ -75,6 +77,31 @@ async def test_a_job_is_found_opened_followed_and_cancelled(shell: Shell, manife
             await until(pilot, lambda: "CANCELLED" in text(pilot, "#facts"))
             await pilot.press("escape")
             await until(pilot, lambda: cells(pilot, "jobs") == [])
+
+
+async def test_an_answer_that_comes_after_its_screen_was_left_is_dropped(
+    shell: Shell, manifest: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = shell.json("submit", manifest("pass", name=f"left-{uuid.uuid4().hex[:8]}"))["id"]
+    asked, answer = threading.Event(), threading.Event()
+    with client_of(shell) as client:
+        seen = client.job(job)
+
+        def late(job_id: str) -> JobView:
+            asked.set()
+            answer.wait()
+            return seen
+
+        async with opened(client) as pilot:
+            monkeypatch.setattr(client, "job", late)
+            screen = JobScreen(client, job, 0.05)
+            await pilot.app.push_screen(screen)
+            await until(pilot, asked.is_set)
+            for widget in screen.query("#facts"):
+                await widget.remove()  # the first that goes when a screen is left
+            pilot.app.pop_screen()
+            answer.set()
+            await until(pilot, lambda: not any(worker.is_running for worker in screen.workers))
 
 
 async def test_every_view_shows_what_there_is(shell: Shell) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -12,6 +13,7 @@ from textual import on, work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.css.query import NoMatches
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Button, DataTable, Footer, Input, Static, TabbedContent, TabPane
 from textual.worker import get_current_worker
@@ -207,7 +209,7 @@ class TopApp(App[None]):
             except ShoalError as error:
                 sight, stale = self._sight, f"  not up to date: {error}"
             if not worker.is_cancelled:
-                self.call_from_thread(self._show, sight, stale)
+                self.call_from_thread(_while_there, self._show, sight, stale)
             time.sleep(self._every_s)
 
     def _show(self, sight: Sight, stale: str) -> None:
@@ -283,6 +285,12 @@ class TopApp(App[None]):
             self.call_from_thread(self.notify, plain(str(error)).plain, severity="error", markup=False)
 
 
+def _while_there(show: Callable[..., None], *what: Any) -> None:
+    """An answer may come while its screen goes, part by part."""
+    with suppress(NoMatches):
+        show(*what)
+
+
 def _fill(table: DataTable[Text], rows: Rows) -> None:
     """The cursor stays on its row, wherever that is now."""
     at = table.cursor_row
@@ -327,10 +335,10 @@ class JobScreen(Screen[None]):
             except ShoalError as error:
                 found = Text(plain(str(error)).plain, "red")
                 if not worker.is_cancelled:
-                    self.app.call_from_thread(self._set, "#facts", found)
+                    self.app.call_from_thread(_while_there, self._set, "#facts", found)
             else:
                 if not worker.is_cancelled:
-                    self.app.call_from_thread(self._show, job, why, log)
+                    self.app.call_from_thread(_while_there, self._show, job, why, log)
             time.sleep(self._every_s)
 
     def _set(self, name: str, text: Text) -> None:
