@@ -101,7 +101,7 @@ async def test_an_answer_that_comes_after_its_screen_was_left_is_dropped(
                 await widget.remove()  # the first that goes when a screen is left
             pilot.app.pop_screen()
             answer.set()
-            await until(pilot, lambda: not any(worker.is_running for worker in screen.workers))
+            await until(pilot, lambda: not any(worker.node is screen for worker in pilot.app.workers))
 
 
 async def test_every_view_shows_what_there_is(shell: Shell) -> None:
