@@ -205,7 +205,7 @@ def _at_terminal(
     run_at = next(iter(find("terminal").values()), None)
     if run_at is None:
         raise Unavailable("nothing here gives jobs a terminal", hint=extras.install("control"))
-    with context.client(patience_s=30.0) as client:
+    with context.later_client(patience_s=30.0) as client:
         code = run_at.load()(context, client, manifest(client, line), tenant=tenant, idempotency_key=key)
     if code:
         raise typer.Exit(code)
