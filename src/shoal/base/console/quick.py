@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand
@@ -46,6 +47,11 @@ def _plain_number(kind: Any, text: Any, info: Any) -> int | float | None:
     return number if (least is None or number >= least) and (most is None or number <= most) else None
 
 
+def _looks(info: Any) -> bool:
+    """Whether a path is looked at, and not only named."""
+    return any(getattr(info, name, None) for name in ("exists", "resolve_path", "writable"))
+
+
 def _past_the_adapter(parameter: Any, by_typer: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     described = parameter.type_descriptor
     kind = described.annotation
@@ -63,6 +69,8 @@ def _past_the_adapter(parameter: Any, by_typer: Callable[[Any, Any], Any]) -> Ca
             taken = value
         elif not several and (number := _plain_number(kind, value, described.parameter_info)) is not None:
             taken = number
+        elif not several and kind is Path and type(value) is str and not _looks(described.parameter_info):
+            taken = Path(value)
         else:
             return by_typer(context, value)
         return taken if parameter.callback is None else parameter.callback(context, parameter, taken)
