@@ -13,7 +13,6 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-
 _NUMBERS = {int: re.compile(r"-?[0-9]{1,15}"), float: re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")}
 
 
