@@ -55,5 +55,6 @@ def _submitted(
             return {"warnings": [], **{name: answer[name] for name in ("id", "name", "tenant")}, **answer}
         except (ShoalError, KeyError, TypeError):
             pass
+    client.status()  # an absent server is waited for, and told, before anything is read
     found: dict[str, Any] = client.submit(manifest, tenant=tenant, idempotency_key=key).model_dump(mode="json")
     return found
