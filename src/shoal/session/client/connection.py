@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import socket
-import ssl
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import SplitResult, urlencode, urlsplit
@@ -51,7 +50,8 @@ class Connection:
     @property
     def waiting(self) -> bool:
         """Whether bytes are here that `select` does not see."""
-        return bool(self._begun) or (isinstance(self.socket, ssl.SSLSocket) and self.socket.pending() > 0)
+        pending = getattr(self.socket, "pending", None)  # of TLS
+        return bool(self._begun) or (pending is not None and pending() > 0)
 
     def receive(self, most: int) -> bytes:
         """Empty at the end. Raises OSError."""
@@ -144,6 +144,8 @@ def _connect(split: SplitResult) -> socket.socket:
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if not secure:
         return made
+    import ssl  # most servers are reached without: it takes as long to load as all of this
+
     context = ssl.create_default_context(cafile=os.environ.get("SHOAL_CA_FILE") or None)
     return context.wrap_socket(made, server_hostname=split.hostname)
 
