@@ -427,6 +427,8 @@ class Agent:
                 self.pending += payload
                 self.active_at = self.clock()
                 self.feed()
+                if self.terminal and self.input in self.outputs and self.has_room():
+                    self.read(self.input)  # the kernel's echo is there already
             client.untold += len(payload)
         elif kind == END:
             self.no_more = True
