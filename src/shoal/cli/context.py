@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,7 @@ class LaterClient:
         from shoal.sdk.locate import locator
 
         self.locate = locator(context.url, home=context.home)
-        self._load = lambda: context.client(patience_s=patience_s)
+        self._load = functools.partial(context.client, patience_s=patience_s)
         self._client: Client | None = None
 
     def __enter__(self) -> LaterClient:

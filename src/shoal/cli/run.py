@@ -194,7 +194,7 @@ def _job(
 
 
 def _at_terminal(
-    context: CliContext, line: list[str] | None, manifest: Callable[[Client, list[str]], Any], tenant: str | None,
+    context: CliContext, line: list[str] | None, manifest: Callable[[Any, list[str]], Any], tenant: str | None,
     key: str | None,
 ) -> None:  # fmt: skip
     """Submit the command line as a job with a terminal, and end with its exit code."""
