@@ -442,7 +442,7 @@ def test_a_job_runs_in_a_debian(client: Client, home: Home, shared: Path, tmp_pa
     open_up(shared / "debian")
     words = [
         "bash", "-c",
-        "dpkg-query -W -f '${Status}\n' bash; perl -e 'print $>, qq(\n)'; ls -l /usr/bin/su | cut -c1-10; su -c id; true",
+        "dpkg-query -W -f '${Status}\n' bash; perl -e 'print $>, qq(\n)'; ls -l /bin/su | cut -c1-10; su -c id; true",
     ]  # fmt: skip
     need("user", home)
     job, said = ran(client, "user", words, {"image": f"oci:{shared}/debian"}, resources={"memory": "2GiB"})

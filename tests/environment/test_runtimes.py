@@ -1,5 +1,5 @@
 """Images that a program of the job's machine runs: podman for real where it is, apptainer by a stand-in of that name
-that records how it is called. Podman's own runtime refuses machines with both versions of cgroups: then by a stand-in too."""
+that records how it is called. Where podman's own runtime refuses the machine, it is a stand-in too."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,12 +33,12 @@ CALLED = '#!/bin/sh\nfor word; do echo "$word"; done > called\n'
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
+def place(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     """A run directory, and the environment of a rank there."""
     for name in ("run", "rank", "bin"):
         (tmp_path / name).mkdir()
     path = f"{tmp_path}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    yield tmp_path, {"PATH": path, "SHOAL_RUN": str(tmp_path / "rank"), "HOME": str(tmp_path), "WORD": "job's"}
+    return tmp_path, {"PATH": path, "SHOAL_RUN": str(tmp_path / "rank"), "HOME": str(tmp_path), "WORD": "job's"}
 
 
 def entered(

@@ -18,10 +18,13 @@ from .talk import LONG_S
 
 
 class Keyboard:
-    def __init__(self, home: Path, *words: str, rows: int = 30, columns: int = 100) -> None:
+    def __init__(
+        self, home: Path, *words: str, rows: int = 30, columns: int = 100,
+        program: tuple[str, str] = ("-m", "shoal.cli"),
+    ) -> None:  # fmt: skip
         self._main, side = pty.openpty()
         self.resize(rows, columns)
-        line = [sys.executable, "-m", "shoal.cli", words[0], "--home", str(home), *words[1:]]
+        line = [sys.executable, *program, words[0], "--home", str(home), *words[1:]]
         self.process = subprocess.Popen(
             line, stdin=side, stdout=side, stderr=side,
             start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),

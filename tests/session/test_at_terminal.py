@@ -73,3 +73,26 @@ def test_a_command_that_ends_at_once_says_all(server: Running, opened: ExitStack
     )
     one.until(rb"all-said\r\n")
     assert one.code() == 3
+
+
+COUNTED = """
+import sys
+from shoal.cli import main
+try:
+    main()
+finally:
+    print("loaded", *sorted({"httpx", "pydantic", "yaml", "rich", "shoal.sdk.client"} & set(sys.modules)), "end")
+"""
+
+
+def test_a_short_session_loads_no_library_that_takes_longer_than_it(server: Running, opened: ExitStack) -> None:
+    words = ("run", "--pty", "--cpus", "0.1", "--memory", "64MiB", "--", "sh", "-c", "echo said")
+    one = opened.enter_context(closing(Keyboard(server.home.path, *words, program=("-c", COUNTED))))
+    one.until(rb"said\r\n")
+    assert one.until(rb"loaded(.*)end")[1].split() == []
+    assert one.code() == 0
+    missing = opened.enter_context(closing(Keyboard(server.home.path, *words[:3], "many", *words[4:])))
+    missing.until(rb"invalid value for '--cpus'")
+    refused = opened.enter_context(closing(Keyboard(server.home.path, *words[:5], "1EiB", *words[6:])))
+    refused.until(rb"error: ")
+    assert refused.code() != 0

@@ -365,7 +365,8 @@ def test_only_its_user_enters_a_job(machine: Machine) -> None:
         until(lambda: client.job(job).state is JobState.RUNNING)
 
     def enter(client: Client) -> tuple[int, str]:
-        session = client.session.execute(job, ["sh", "-c", "id -un; id -G | wc -w; pwd"]).id
+        script = "id -un; id -G | wc -w; pwd; su -c id root </dev/null; su -c id " + BOB + " </dev/null; sudo -n id"
+        session = client.session.execute(job, ["sh", "-c", f"{script}; true"]).id
         path = f"/v1/jobs/{job}/sessions/{session}/attach"
         code, said = output_of(lambda: upgrade(client.locate(), path, "shoal-session", {"wait_s": 20}))
         return code, said.decode()
@@ -374,6 +375,7 @@ def test_only_its_user_enters_a_job(machine: Machine) -> None:
     assert code == 0, said
     assert said.splitlines()[0] == ALICE, said
     assert said.splitlines()[2] == str(machine.run_dir(job))
+    assert "uid=" not in said, "nobody becomes another by `su` in a session"
     ways: list[Callable[[Client], object]] = [
         lambda client: client.session.execute(job, ["true"]),
         lambda client: upgrade(client.locate(), f"/v1/jobs/{job}/sessions/main/attach", "shoal-session"),

@@ -4,6 +4,8 @@ It is FUSE's, mounted by that user without `allow_other`, so the kernel lets nob
 directory. Run in a mount namespace of its own. It writes its process id to READY once it is mounted, and serves on.
 """
 
+# ruff: noqa: PTH116, PTH208
+
 from __future__ import annotations
 
 import os
@@ -28,32 +30,32 @@ class Mirror(mfusepy.Operations):  # type: ignore[misc]
     def _at(self, path: str) -> str:
         return self.folder + path
 
-    def getattr(self, path: str, fh: int | None = None) -> dict[str, object]:  # noqa: ARG002
+    def getattr(self, path: str, fh: int | None = None) -> dict[str, object]:
         found = os.lstat(self._at(path))
         names = ("st_mode", "st_ino", "st_dev", "st_nlink", "st_uid", "st_gid", "st_size")
         times = {f"st_{one}time": getattr(found, f"st_{one}time_ns") for one in "acm"}
         return {**{name: getattr(found, name) for name in names}, **times}
 
-    def readdir(self, path: str, fh: int) -> list[str]:  # noqa: ARG002
+    def readdir(self, path: str, fh: int) -> list[str]:
         return [".", "..", *os.listdir(self._at(path))]
 
     def open(self, path: str, flags: int) -> int:
         return os.open(self._at(path), flags)
 
-    def create(self, path: str, mode: int, fi: object = None) -> int:  # noqa: ARG002
+    def create(self, path: str, mode: int, fi: object = None) -> int:
         return os.open(self._at(path), os.O_RDWR | os.O_CREAT, mode)
 
-    def truncate(self, path: str, length: int, fh: int | None = None) -> int:  # noqa: ARG002
+    def truncate(self, path: str, length: int, fh: int | None = None) -> int:
         os.truncate(self._at(path), length)
         return 0
 
-    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:  # noqa: ARG002
+    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
         return os.pread(fh, size, offset)
 
-    def write(self, path: str, data: bytes, offset: int, fh: int) -> int:  # noqa: ARG002
+    def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
         return os.pwrite(fh, data, offset)
 
-    def release(self, path: str, fh: int) -> int:  # noqa: ARG002
+    def release(self, path: str, fh: int) -> int:
         os.close(fh)
         return 0
 

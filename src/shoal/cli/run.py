@@ -194,7 +194,7 @@ def _job(
 
 
 def _at_terminal(
-    context: CliContext, line: list[str] | None, manifest: Callable[[Client, list[str]], Any], tenant: str | None,
+    context: CliContext, line: list[str] | None, manifest: Callable[[Any, list[str]], Any], tenant: str | None,
     key: str | None,
 ) -> None:  # fmt: skip
     """Submit the command line as a job with a terminal, and end with its exit code."""
@@ -205,7 +205,7 @@ def _at_terminal(
     run_at = next(iter(find("terminal").values()), None)
     if run_at is None:
         raise Unavailable("nothing here gives jobs a terminal", hint=extras.install("control"))
-    with context.client(patience_s=30.0) as client:
+    with context.later_client(patience_s=30.0) as client:
         code = run_at.load()(context, client, manifest(client, line), tenant=tenant, idempotency_key=key)
     if code:
         raise typer.Exit(code)

@@ -10,8 +10,17 @@ Both find the server of this machine's home by themselves, outlast its restarts,
 `shoal.core` (`NotFound`, `Invalid`, ...). Answers are the typed values of `shoal.sdk.models`.
 """
 
-from shoal.sdk.client import AsyncClient, Client
-from shoal.sdk.locate import NoServer
-from shoal.sdk.models import LogPiece
+from typing import TYPE_CHECKING
+
+from shoal.base.faces import on_first_use
+
+if TYPE_CHECKING:
+    from shoal.sdk.client import AsyncClient, Client
+    from shoal.sdk.locate import NoServer
+    from shoal.sdk.models import LogPiece
 
 __all__ = ["AsyncClient", "Client", "LogPiece", "NoServer"]
+
+__getattr__ = on_first_use(
+    globals(), {"AsyncClient": "client", "Client": "client", "LogPiece": "models", "NoServer": "locate"}
+)

@@ -64,6 +64,8 @@ _STALLED_S = 30.0
 _TELL_EVERY = 16 << 10
 _FLUSH_S = 10.0
 _FIRST_S = 60.0
+_FIRST_MAIN_S = 1.0
+"""A job whose command ends sooner waits as long for its person, who sees all of it at the terminal then."""
 _WARN_S = 60.0
 _HANG_UP_S = 10.0
 """Between a hang-up and the kill."""
@@ -95,6 +97,7 @@ class Agent:
         """It was asked to end before it began."""
         self.warned = ""
         self.stays = self.main
+        self.greeted = False
         self.umask = 0o077
 
     # --- the whole of it ---
@@ -129,6 +132,8 @@ class Agent:
         if any(client.acknowledged >= self.kept.end for client in self.clients.values()) and not self.main:
             return True
         waits = [client for client in self.clients.values() if client.known and client.acknowledged < self.kept.end]
+        if self.main and not self.greeted and now - self.began < _FIRST_MAIN_S:
+            return False
         if self.main:
             return not any(now - max(client.moved_at, self.ended_at) < _FLUSH_S for client in waits)
         return now - max(self.seen_at, self.ended_at) > number(self.options, "linger")
@@ -422,6 +427,8 @@ class Agent:
                 self.pending += payload
                 self.active_at = self.clock()
                 self.feed()
+                if self.terminal and self.input in self.outputs and self.has_room():
+                    self.read(self.input)  # the kernel's echo is there already
             client.untold += len(payload)
         elif kind == END:
             self.no_more = True
@@ -461,7 +468,7 @@ class Agent:
     def greet(self, client: Client, said: dict[str, str]) -> None:
         if client.known:
             raise ValueError("it has greeted before")
-        client.known = True
+        client.known = self.greeted = True
         client.name = said.get("client", "")[:64]
         if client.name not in self.taken and len(self.taken) >= _MOST_NAMES:
             self.taken.pop(next(iter(self.taken)))

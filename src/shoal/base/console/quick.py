@@ -6,10 +6,14 @@ a short command takes to run. Most values need no adapter: what was left out, de
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand
+
+_NUMBERS = {int: re.compile(r"-?[0-9]{1,15}"), float: re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")}
 
 
 class QuickCommand(TyperCommand):
@@ -33,6 +37,20 @@ def quicken(parameters: Iterable[Any]) -> None:
             one.process_value = _past_the_adapter(one, one.process_value)
 
 
+def _plain_number(kind: Any, text: Any, info: Any) -> int | float | None:
+    """The number that this text is in everybody's eyes, if it is one that the parameter takes; else None."""
+    if type(text) is not str or kind not in _NUMBERS or not _NUMBERS[kind].fullmatch(text):
+        return None
+    number: int | float = kind(text)
+    least, most = getattr(info, "min", None), getattr(info, "max", None)
+    return number if (least is None or number >= least) and (most is None or number <= most) else None
+
+
+def _looks(info: Any) -> bool:
+    """Whether a path is looked at, and not only named."""
+    return any(getattr(info, name, None) for name in ("exists", "resolve_path", "writable"))
+
+
 def _past_the_adapter(parameter: Any, by_typer: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     described = parameter.type_descriptor
     kind = described.annotation
@@ -48,6 +66,10 @@ def _past_the_adapter(parameter: Any, by_typer: Callable[[Any, Any], Any]) -> Ca
             taken = list(value)
         elif not several and type(value) is kind and (kind is str or value == parameter.default):
             taken = value
+        elif not several and (number := _plain_number(kind, value, described.parameter_info)) is not None:
+            taken = number
+        elif not several and kind is Path and type(value) is str and not _looks(described.parameter_info):
+            taken = Path(value)
         else:
             return by_typer(context, value)
         return taken if parameter.callback is None else parameter.callback(context, parameter, taken)

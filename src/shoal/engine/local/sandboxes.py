@@ -37,7 +37,9 @@ class Sandboxes:
             return
         rights = self._rights(gang)
         if gang.home is not HomeShown.NO and gang.account is not None and not sandbox.opens(gang.account.home):
-            what = f"its user's home cannot be shown: root may not enter {gang.account.home}, as on NFS that squashes root"
+            what = (
+                f"its user's home cannot be shown: root may not enter {gang.account.home}, as on NFS that squashes root"
+            )
             hint = "ask the admin for the sandbox `user`, in which the home is there with its user's rights"
             raise LaunchFailed(what, fault=Fault.USER, where=gang.name, hint=hint)
         if gang.home is not HomeShown.NO and rights.own is None:

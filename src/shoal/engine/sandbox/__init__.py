@@ -5,11 +5,11 @@ What can be had is tried for real (`probe`); a level that cannot be had is refus
 """
 
 from shoal.engine.sandbox.grant import acting_as, grant_tree, open_to
-from shoal.engine.sandbox.plan import PAM_SERVICE, Rights, devices, opens, plan, runtime_folders, session_of
+from shoal.engine.sandbox.plan import Rights, devices, opens, plan, runtime_folders, session_of
 from shoal.engine.sandbox.probe import capabilities
 from shoal.engine.sandbox.users import Users
 
 __all__ = [
-    "PAM_SERVICE", "Rights", "Users", "acting_as", "capabilities", "devices", "grant_tree", "open_to",
+    "Rights", "Users", "acting_as", "capabilities", "devices", "grant_tree", "open_to",
     "opens", "plan", "runtime_folders", "session_of",
 ]  # fmt: skip

@@ -79,7 +79,7 @@ class SlurmCluster(BatchCluster):
         bundles, python = self.target.bundles, os.path.realpath(sys.executable)
         images = Capability(
             IMAGES_CAPABILITY, bool(bundles),
-            f"in the OCI bundles of {bundles}, with a shell and {python}" if bundles else "slurm.bundles names no folder",
+            f"in the OCI bundles of {bundles}, with a shell and {python}" if bundles else "slurm.bundles is not set",
             "" if bundles else "jobs that name an image are refused, unless environment.runtime runs them",
         )  # fmt: skip
         return (Capability("slurm", True, about), self._accelerators(), images)

@@ -30,8 +30,8 @@ class SlurmSettings(BaseModel):
     qos: str = Field("", description="Slurm QOS of a job; `{tenant}` stands for its tenant [Slurm's default]")
     bundles: str = Field(
         "", pattern=r"^(/[^\x00\n]*)?$",
-        description="folder of OCI bundles that every node sees: a job with the image NAME:TAG runs in FOLDER/NAME:TAG, "
-        "by Slurm's `--container`",
+        description="folder of OCI bundles that every node sees: a job with the image NAME:TAG runs in "
+        "FOLDER/NAME:TAG, by Slurm's `--container`",
     )  # fmt: skip
     lease_s: float = Field(
         15.0, ge=2, le=3600,

@@ -82,7 +82,7 @@ class Environments(Extension, Keeping):
             what = "images" if asked.image is not None else "environments of lock files"
             raise Invalid(
                 f"the engine {engine} has no {what}{also}", where=where,
-                hint="`venv` and `conda` name what its machines have; with environment.runtime they run images themselves",
+                hint="`venv` and `conda` name what its machines have; environment.runtime has them run images",
             )  # fmt: skip
         if asked.mounts or asked.workdir is not None:
             raise Invalid(

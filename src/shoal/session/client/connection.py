@@ -6,9 +6,8 @@ import contextlib
 import json
 import os
 import socket
-import ssl
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 from shoal.core import Conflict, Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
@@ -51,7 +50,8 @@ class Connection:
     @property
     def waiting(self) -> bool:
         """Whether bytes are here that `select` does not see."""
-        return bool(self._begun) or (isinstance(self.socket, ssl.SSLSocket) and self.socket.pending() > 0)
+        pending = getattr(self.socket, "pending", None)  # of TLS
+        return bool(self._begun) or (pending is not None and pending() > 0)
 
     def receive(self, most: int) -> bytes:
         """Empty at the end. Raises OSError."""
@@ -75,6 +75,39 @@ class Connection:
 
 def upgrade(target: Target, path: str, protocol: str, params: dict[str, object] | None = None) -> Connection:
     """Raises Unreachable, and what the server answers instead."""
+    made, status, headers, rest = _post(target, path, params, ["Connection: Upgrade", f"Upgrade: {protocol}"])
+    try:
+        if status != 101:
+            raise _error(status, _read_body(made, headers, rest))
+        made.settimeout(None)
+        return Connection(made, rest)
+    except OSError as error:
+        made.close()
+        raise Unreachable(f"the connection to {target.url} broke: {error}") from None
+    except ShoalError:
+        made.close()
+        raise
+
+
+def post(
+    target: Target, path: str, body: bytes, headers: list[str], params: dict[str, object] | None = None
+) -> Any:  # fmt: skip
+    """What the server answers, which is read as JSON. Raises Unreachable, and what the server answers instead."""
+    made, status, found, rest = _post(target, path, params, ["Connection: close", *headers], body)
+    with made:
+        try:
+            answer = _read_body(made, found, rest)
+            if not 200 <= status < 300:
+                raise _error(status, answer)
+            return json.loads(answer)
+        except (OSError, ValueError) as error:
+            raise Unreachable(f"the connection to {target.url} broke: {error}") from None
+
+
+def _post(
+    target: Target, path: str, params: dict[str, object] | None, more: list[str], body: bytes = b""
+) -> tuple[socket.socket, int, dict[str, str], bytes]:
+    """A connection, the head of its answer, and what came behind that. Raises Unreachable."""
     split = urlsplit(target.url)
     if split.scheme not in ("http", "https") or not split.hostname:
         raise Invalid(f"{target.url!r} is no address", where="SHOAL_URL", hint="such as http://127.0.0.1:7070")
@@ -87,20 +120,16 @@ def upgrade(target: Target, path: str, protocol: str, params: dict[str, object] 
         query = f"?{urlencode(params)}" if params else ""
         host = split.netloc.rpartition("@")[2]
         lines = [
-            f"POST {split.path.rstrip('/')}{path}{query} HTTP/1.1", f"Host: {host}", "Connection: Upgrade",
-            f"Upgrade: {protocol}", "Content-Length: 0", "Accept: application/json", "User-Agent: shoal",
+            f"POST {split.path.rstrip('/')}{path}{query} HTTP/1.1", f"Host: {host}", *more,
+            f"Content-Length: {len(body)}", "Accept: application/json", "User-Agent: shoal",
         ]  # fmt: skip
         if target.token:
             if not (target.token.isascii() and target.token.isprintable()):
                 raise Invalid("this is no token: it has characters that no token has", where="SHOAL_TOKEN")
             lines.append(f"Authorization: Bearer {target.token}")
-        made.sendall("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        made.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
         head, rest = _read_head(made)
-        status, headers = _parse(head)
-        if status != 101:
-            raise _error(status, _read_body(made, headers, rest))
-        made.settimeout(None)
-        return Connection(made, rest)
+        return made, *_parse(head), rest
     except OSError as error:
         made.close()
         raise Unreachable(f"the connection to {target.url} broke: {error}") from None
@@ -115,6 +144,8 @@ def _connect(split: SplitResult) -> socket.socket:
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if not secure:
         return made
+    import ssl  # most servers are reached without: it takes as long to load as all of this
+
     context = ssl.create_default_context(cafile=os.environ.get("SHOAL_CA_FILE") or None)
     return context.wrap_socket(made, server_hostname=split.hostname)
 

@@ -18,10 +18,11 @@ from shoal.base.loops import BackgroundLoop, RunningLoop
 from shoal.contract.events import EventKind, EventKinds
 from shoal.contract.gangs import RUN, gang_name, parse_gang_name
 from shoal.contract.lifecycle import JobState
+from shoal.contract.manifest import JobManifest
 from shoal.contract.pages import Page
 from shoal.contract.principal import Principal
 from shoal.contract.records import Event, JobRecord, NewEvent
-from shoal.core import Capability, Conflict, NotFound, Overloaded, Unavailable
+from shoal.core import Capability, Conflict, Invalid, NotFound, Overloaded, Unavailable
 from shoal.engine import Beside, Enterable, Gang
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.session.frames import plain
@@ -87,6 +88,13 @@ class Sessions(Extension, Entrance):
         return (router_of(),)
 
     # --- the job's own command ---
+
+    def accept(self, manifest: JobManifest) -> None:  # noqa: ARG002
+        """It would run without a terminal, and nobody would see it."""
+        found = self.capability()
+        if not found.available:
+            hint = "without --pty, `shoal run` follows the job's log"
+            raise Invalid(found.detail, where="extensions.session", hint=hint)
 
     def _at_terminal(self, job: LiveJob, gang: Gang) -> SessionJob | None:
         section = section_of(job)
