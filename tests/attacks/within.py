@@ -140,6 +140,14 @@ def write(path: str, text: str) -> None:
         os.close(fd)
 
 
+def listed(path: str) -> set[str]:
+    """What can be seen of a directory."""
+    try:
+        return set(os.listdir(path))
+    except OSError:
+        return set()
+
+
 def child(act: Callable[[], Any]) -> None:
     """Done in a child, since it cannot be undone."""
     pid = os.fork()
@@ -170,7 +178,10 @@ def _(facts: Facts) -> Attempts:
     for name in ("secret.key", "admin.token"):
         yield name, lambda: read(f"/proc/self/root{facts.home}/{name}")
         yield f"{name} from here", lambda: read(os.path.relpath(f"{facts.home}/{name}"))
-    yield "list it", lambda: check(set(os.listdir(facts.home)) - {"runs", "gangs", "checkpoints", "planes"})
+    for name in listed(facts.home) - {"runs", "gangs", "checkpoints", "planes", "serve"}:
+        yield f"see {name}", lambda: True
+    for name in listed(f"{facts.home}/serve") - {"replicas"}:
+        yield f"see serve/{name}", lambda: True
     for name in ("runs", "checkpoints", "planes"):
         yield f"list {name}", lambda: check(len(os.listdir(f"{facts.home}/{name}")) > 1)
     for plane in glob.glob(f"{facts.home}/planes/*"):
@@ -188,6 +199,25 @@ def _(facts: Facts) -> Attempts:
     for name in ("admin.token", "shoal.db", "secret.key"):
         yield f"write {name}", lambda: write(f"{facts.home}/{name}", "mine")
         yield f"make {name}", lambda: os.close(os.open(f"{facts.home}/{name}", os.O_CREAT | os.O_WRONLY, 0o666))
+
+
+@attack("paths", "the way of replicas to their gateway")
+def _(facts: Facts) -> Attempts:
+    folder = f"{facts.home}/serve/replicas"
+    yield "remove", lambda: os.unlink(f"{folder}/gateway.sock")
+    yield "rename", lambda: os.rename(f"{folder}/gateway.sock", f"{folder}/mine")
+    yield "mode", lambda: os.chmod(f"{folder}/gateway.sock", 0o777)
+    yield "beside", lambda: socket.socket(socket.AF_UNIX).bind(f"{folder}/mine")
+    yield "a file", lambda: os.close(os.open(f"{folder}/mine", os.O_CREAT | os.O_WRONLY))
+
+    def join() -> None:
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(5)
+            asking.connect(f"{folder}/gateway.sock")
+            asking.sendall(bytes(64))
+            check(asking.recv(4096))
+
+    yield "join without a token", join
 
 
 @attack("paths", "descriptors that were left open", harmless=True)

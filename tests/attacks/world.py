@@ -96,6 +96,10 @@ class World:
         for folder in (*folders, *(Path(path) for one in facts for path in one.victim_paths)):
             found = folder.lstat()
             seen[str(folder)] = (found.st_mode, found.st_uid, found.st_gid)
+        for name in ("", "runs", "gangs", "checkpoints", "planes", "bundles", "serve", "serve/replicas"):
+            there = self.home.path / name
+            names = [each.name for each in there.iterdir()] if there.is_dir() else []
+            seen[f"made in {name}"] = [each for each in names if each in {"mine", "link"} or each.endswith(".old")]
         for name in ("runs", "gangs", "checkpoints"):
             found = (self.home.path / name).stat()
             seen[name] = (found.st_mode, found.st_uid)

@@ -22,7 +22,7 @@ from shoal.engine.changes import Changes
 from shoal.engine.local import cgroups, streams, supervisor
 from shoal.engine.local.gangs import rank_status
 from shoal.engine.local.inventory import Accelerators, device_type, local_node, nvidia_accelerators
-from shoal.engine.probe import probe_machine
+from shoal.engine.probe import probe_machine, quotas_of
 from tests.engine.local_kit import no_accelerators
 
 # --- records ---
@@ -371,6 +371,23 @@ def test_a_whole_group_is_killed_by_one_write_where_the_kernel_has_it(tmp_path: 
 
 
 # --- the doctor's view ---
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ("ext4 /dev/sda1 rw,quota,usrquota,data=ordered", ["quota", "usrquota"]),
+        ("ext4 /dev/sda1 rw,usrjquota=aquota.user,jqfmt=vfsv1", ["usrjquota"]),
+        ("xfs /dev/sda1 rw,attr2,prjquota", ["prjquota"]),
+        ("xfs /dev/sda1 rw,noquota", []),
+        ("ext4 /dev/sda1", []),
+        ("", []),
+    ],
+)
+def test_quotas_of_the_file_system_are_read_from_its_mount(options: str, found: list[str]) -> None:
+    lines = f"22 1 8:2 / / rw,usrquota shared:1 - {options}\n36 22 8:1 /x /home rw,noatime shared:2 - {options}\nodd\n"
+    assert quotas_of(lines, os.makedev(8, 1)) == found
+    assert quotas_of(lines, os.makedev(9, 9)) == []
 
 
 def test_the_probe_names_everything_and_leaves_nothing(tmp_path: Path) -> None:

@@ -104,12 +104,40 @@ def _disk(home: Path) -> tuple[Capability, ...]:
     )
     return (
         space,
+        _quota(place),
         _tried("fsync", f"writes to {home} reach the disk", f"{cost}, or may lose what it acknowledged",
                lambda: _with_file(place, _try_fsync)),
         _tried("fifo", f"named pipes work in {home}",
                "every launch and end is noticed up to a second late: put the home on a local file system",
                lambda: _with_file(place, lambda path: os.mkfifo(path, 0o600))),
     )  # fmt: skip
+
+
+def _quota(place: Path) -> Capability:
+    cost = "the disk use of jobs is added up from the blocks of their files, and stopped when it is over"
+    try:
+        found = quotas_of(Path("/proc/self/mountinfo").read_text(), place.stat().st_dev)
+    except OSError as problem:
+        return Capability("disk quota", False, str(problem), cost)
+    if not found:
+        return Capability("disk quota", False, f"the file system of {place} keeps none", cost)
+    detail = f"{', '.join(found)} at {place}: of a tenant's user, so not of one job"
+    return Capability("disk quota", True, detail, cost)
+
+
+def quotas_of(mountinfo: str, device: int) -> list[str]:
+    """The quotas of users and projects that a file system keeps, as its mount options name them."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    options: set[str] = set()
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, more = before.split(), after.split()
+        if len(fields) > 5 and fields[2] == number:
+            options |= {
+                one.partition("=")[0] for one in (*fields[5].split(","), *(more[-1].split(",") if more else ()))
+            }
+    known = {"quota", "usrquota", "usrjquota", "uquota", "prjquota", "pquota"}
+    return sorted(options & known)
 
 
 def _try_fsync(path: Path) -> None:

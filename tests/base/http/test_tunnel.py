@@ -110,6 +110,13 @@ def test_who_speaks_first_and_leaves_is_heard(run: Any) -> None:
     run(work)
 
 
+def test_an_end_before_there_is_a_client_keeps_the_socket_and_one_after_it_does_not() -> None:
+    tunnel = Tunnel()
+    assert tunnel.eof_received()
+    tunnel.client_lost()
+    assert not tunnel.eof_received()
+
+
 def test_the_end_of_one_side_is_passed_on_and_the_other_still_speaks(run: Any) -> None:
     async def work() -> None:
         async with behind() as it:
