@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binom
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
 from shoal.cascade import Cascade, optimize
 from shoal.cascade.models.base import Link, Output
-from shoal.cascade.topk import Beaten, TopK, best, certify, least_ratio, shortfalls
+from shoal.cascade.topk import RATIOS, Beaten, TopK, best, certify, least_ratio, shortfalls
 from shoal.core import Invalid
 from tests.cascade.conftest import text_pipeline, texts
 
@@ -41,6 +42,18 @@ def test_a_filter_that_was_certified_holds_on_fresh_queries() -> None:
     failed = shortfalls(small[2000:], full[2000:], 20, 0.95, [found.ratio], 3, queries=1000)
     assert failed[found.ratio] <= 20
     assert "precision at 20 of at least 0.95 in 99 % of queries" in found.statement
+
+
+@pytest.mark.slow
+def test_certificates_are_wrong_in_at_most_5_percent_of_draws_from_a_known_population() -> None:
+    small, full = population(6000, 0.3)
+    true = shortfalls(small, full, 20, 0.95, RATIOS, 0, 4000, size=400)
+    wrong, trials = 0, 40
+    for trial in range(trials):
+        rows = np.random.default_rng(trial).integers(0, 6000, 1600)
+        found = certify(small[rows], full[rows], 20, 1.0, 0.95, 0.99, 0.95, trial)
+        wrong += found is not None and true[found.ratio] > 40
+    assert wrong <= binom.ppf(0.99, trials, 0.05)
 
 
 def test_of_more_rows_than_a_query_had_as_many_more_are_kept() -> None:

@@ -94,12 +94,13 @@ class Beaten:
 
 
 def shortfalls(
-    small: Floats, full: Floats, k: int, precision: float, ratios: Sequence[float], seed: int, queries: int = QUERIES
-) -> dict[float, int]:
-    """By ratio, how many queries have a lower precision. small, full: scores of the rows that queries are drawn
-    from."""
+    small: Floats, full: Floats, k: int, precision: float, ratios: Sequence[float], seed: int, queries: int = QUERIES,
+    size: int | None = None,
+) -> dict[float, int]:  # fmt: skip
+    """By ratio, how many queries have a lower precision. small, full: scores of the rows that queries of `size` rows
+    are drawn from."""
     draw = np.random.default_rng(seed)
-    size = query_size(len(small), k)
+    size = size or query_size(len(small), k)
     failed = dict.fromkeys(ratios, 0)
     for _ in range(queries):
         rows = draw.integers(0, len(small), size)
