@@ -48,7 +48,7 @@ def test_a_filter_that_was_certified_holds_on_fresh_queries() -> None:
 def test_certificates_are_wrong_in_at_most_5_percent_of_draws_from_a_known_population() -> None:
     small, full = population(6000, 0.3)
     true = shortfalls(small, full, 20, 0.95, RATIOS, 0, 4000, size=400)
-    wrong, trials = 0, 40
+    wrong, trials = 0, 20
     for trial in range(trials):
         rows = np.random.default_rng(trial).integers(0, 6000, 1600)
         found = certify(small[rows], full[rows], 20, 1.0, 0.95, 0.99, 0.95, trial)
@@ -57,7 +57,7 @@ def test_certificates_are_wrong_in_at_most_5_percent_of_draws_from_a_known_popul
 
 
 def test_of_more_rows_than_a_query_had_as_many_more_are_kept() -> None:
-    found = TopK(10, 2.0, 0.95, 0.99, 0.95, 100, 600, 0)
+    found = TopK(10, 2.0, 0.95, 0.99, 0.95, 100, 60)
     assert [found.kept(rows) for rows in (5, 50, 100, 250)] == [5, 20, 20, 50]
 
 
@@ -65,7 +65,7 @@ def test_shortfalls_are_counted_as_the_two_stages_would_find_them() -> None:
     small, full = population(300, 0.8)
     counted = shortfalls(small, full, 10, 0.9, [2.0], 5, queries=200)[2.0]
     draw, failed = np.random.default_rng(5), 0
-    rule = Beaten(TopK(10, 2.0, 0.9, 0.99, 0.95, 75, 200, 0))
+    rule = Beaten(TopK(10, 2.0, 0.9, 0.99, 0.95, 75, 60))
     for _ in range(200):
         rows = draw.integers(0, 300, 75)
         scores, truth = small[rows], full[rows]
@@ -108,4 +108,4 @@ def test_what_cannot_be_ranked_is_refused() -> None:
     with pytest.raises(Invalid, match="two classes"):
         three.top_k(rows, 5)
     with pytest.raises(ValueError, match="at least k"):
-        TopK.from_json({**TopK(5, 2.0, 0.9, 0.9, 0.9, 10, 10, 0).as_json(), "ratio": 0.5})
+        TopK.from_json({**TopK(5, 2.0, 0.9, 0.9, 0.9, 10, 10).as_json(), "ratio": 0.5})

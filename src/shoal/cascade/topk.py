@@ -2,9 +2,10 @@
 
 How large r must be is chosen on queries of select rows, and certified on queries of certify rows. A query is a number
 of rows drawn from them with replacement: without, queries of a few thousand rows are so alike that the next ones fall
-short far more often. What is certified: with the stated confidence, at least a share of the queries drawn like this
-have a precision at k of at least `precision` against the full ranking. Of more rows than a query had, as many more are
-kept, in proportion.
+short far more often. All queries share the certify rows, so the rows themselves are redrawn too (the bootstrap): r must
+be enough in all but a few of the redrawings. What is certified: with the stated confidence, at least a share of the
+queries have a precision at k of at least `precision` against the full ranking. Of more rows than a query had, as many
+more are kept, in proportion.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.cascade.certificate import upper_bound
 from shoal.cascade.models.base import Output
 from shoal.cascade.steps.base import Floats
 
@@ -26,7 +26,8 @@ RATIOS = (
 )  # fmt: skip
 """A nested sequence costs nothing more for being fine."""
 QUERIES = 600
-"""To certify 99 % at 95 % takes 299 without a failure, and 473 with one."""
+REDRAWINGS, QUERIES_EACH = 60, 200
+"""To certify with: of the rows, and queries of each."""
 QUERY_SHARE = 0.25
 """Of the rows, in a query, as in Willump's evaluation."""
 
@@ -41,8 +42,7 @@ class TopK:
     share: float
     confidence: float
     query_rows: int
-    queries: int
-    failures: int
+    redrawings: int
 
     def kept(self, rows: int) -> int:
         return min(rows, math.ceil(self.ratio * self.k * max(1.0, rows / self.query_rows)))
@@ -52,7 +52,7 @@ class TopK:
         return (
             f"precision at {self.k} of at least {self.precision:g} in {self.share * 100:g} % of queries of "
             f"{self.query_rows:,} rows drawn with replacement, with {self.confidence * 100:g} % confidence "
-            f"({self.failures} of {self.queries} queries fell short)"
+            f"(by {self.redrawings} redrawings of the rows)"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -93,25 +93,32 @@ class Beaten:
         return self.filter.as_json()
 
 
+def needed(
+    small: Floats, full: Floats, k: int, precision: float, size: int, queries: int, draw: np.random.Generator
+) -> NDArray[np.intp]:
+    """By query, how many rows the cheap stage must keep. small, full: scores of the rows to draw queries from."""
+    narrow = len(small) < 1 << 16  # the narrower a number, the sooner sorted
+    place_of = np.empty(len(small), np.uint16 if narrow else np.uint32)
+    place_of[np.argsort(-small, kind="stable")] = np.arange(len(small))
+    found = np.empty(queries, np.intp)
+    for query in range(queries):
+        rows = draw.integers(0, len(small), size)
+        place = np.empty(size, np.intp)
+        place[np.argsort(place_of[rows], kind="stable")] = np.arange(size)
+        # The full ranking keeps every wanted row that the cheap stage keeps.
+        wanted = np.sort(place[best(full[rows], k)])
+        found[query] = wanted[math.ceil(precision * len(wanted) - 1e-9) - 1] + 1
+    return found
+
+
 def shortfalls(
     small: Floats, full: Floats, k: int, precision: float, ratios: Sequence[float], seed: int, queries: int = QUERIES,
     size: int | None = None,
 ) -> dict[float, int]:  # fmt: skip
-    """By ratio, how many queries have a lower precision. small, full: scores of the rows that queries of `size` rows
-    are drawn from."""
+    """By ratio, how many queries of `size` rows have a lower precision."""
     draw = np.random.default_rng(seed)
-    size = size or query_size(len(small), k)
-    failed = dict.fromkeys(ratios, 0)
-    for _ in range(queries):
-        rows = draw.integers(0, len(small), size)
-        wanted = best(full[rows], k)
-        place = np.empty(size, np.intp)
-        place[np.argsort(-small[rows], kind="stable")] = np.arange(size)
-        # The full ranking keeps every wanted row that the cheap stage keeps.
-        for ratio in ratios:
-            found = int((place[wanted] < math.ceil(ratio * k)).sum())
-            failed[ratio] += found < precision * k
-    return failed
+    need = needed(small, full, k, precision, size or query_size(len(small), k), queries, draw)
+    return {ratio: int((need > math.ceil(ratio * k)).sum()) for ratio in ratios}
 
 
 def query_size(rows: int, k: int) -> int:
@@ -129,13 +136,13 @@ def certify(
 ) -> TopK | None:
     """The smallest ratio that passes, from the largest down to the one that was chosen: fixed sequence testing, strict
     to bold. None where the largest fails."""
-    sequence = [ratio for ratio in reversed(RATIOS) if ratio >= first]
-    failed = shortfalls(small, full, k, precision, sequence, seed)
-    found = None
-    for ratio in sequence:
-        if upper_bound(failed[ratio], QUERIES, 1 - confidence) > 1 - share:
-            break
-        found = ratio
-    if found is None:
-        return None
-    return TopK(k, found, precision, share, confidence, query_size(len(small), k), QUERIES, failed[found])
+    draw, size = np.random.default_rng(seed), query_size(len(small), k)
+    short = int((1 - share) * QUERIES_EACH)  # queries that may be
+    enough = []
+    for _ in range(REDRAWINGS):
+        rows = draw.integers(0, len(small), len(small))
+        need = np.sort(needed(small[rows], full[rows], k, precision, size, QUERIES_EACH, draw))
+        enough.append(int(need[QUERIES_EACH - 1 - short]))
+    bound = sorted(enough)[math.ceil(confidence * REDRAWINGS) - 1]
+    passing = [ratio for ratio in RATIOS if ratio >= first and math.ceil(ratio * k) >= bound]
+    return TopK(k, passing[0], precision, share, confidence, size, REDRAWINGS) if passing else None
