@@ -46,11 +46,11 @@ def test_a_filter_that_was_certified_holds_on_fresh_queries() -> None:
 
 @pytest.mark.slow
 def test_certificates_are_wrong_in_at_most_5_percent_of_draws_from_a_known_population() -> None:
-    small, full = population(6000, 0.3)
-    true = shortfalls(small, full, 20, 0.95, RATIOS, 0, 4000, size=400)
+    small, full = population(3000, 0.3)
+    true = shortfalls(small, full, 20, 0.95, RATIOS, 0, 4000, size=100)
     wrong, trials = 0, 20
     for trial in range(trials):
-        rows = np.random.default_rng(trial).integers(0, 6000, 1600)
+        rows = np.random.default_rng(trial).integers(0, 3000, 400)
         found = certify(small[rows], full[rows], 20, 1.0, 0.95, 0.99, 0.95, trial)
         wrong += found is not None and true[found.ratio] > 40
     assert wrong <= binom.ppf(0.99, trials, 0.05)

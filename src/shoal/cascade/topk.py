@@ -28,6 +28,8 @@ RATIOS = (
 QUERIES = 600
 REDRAWINGS, QUERIES_EACH = 60, 200
 """To certify with: of the rows, and queries of each."""
+MOST_TOGETHER = 1 << 20
+"""Rows of queries that are drawn and ranked at once."""
 QUERY_SHARE = 0.25
 """Of the rows, in a query, as in Willump's evaluation."""
 
@@ -97,18 +99,25 @@ def needed(
     small: Floats, full: Floats, k: int, precision: float, size: int, queries: int, draw: np.random.Generator
 ) -> NDArray[np.intp]:
     """By query, how many rows the cheap stage must keep. small, full: scores of the rows to draw queries from."""
-    narrow = len(small) < 1 << 16  # the narrower a number, the sooner sorted
-    place_of = np.empty(len(small), np.uint16 if narrow else np.uint32)
-    place_of[np.argsort(-small, kind="stable")] = np.arange(len(small))
-    found = np.empty(queries, np.intp)
-    for query in range(queries):
-        rows = draw.integers(0, len(small), size)
-        place = np.empty(size, np.intp)
-        place[np.argsort(place_of[rows], kind="stable")] = np.arange(size)
+    of_small, of_full = _places(small), _places(full)
+    k = min(k, size)
+    least, together = math.ceil(precision * k - 1e-9), max(1, MOST_TOGETHER // size)
+    found = []
+    for begin in range(0, queries, together):
+        rows = draw.integers(0, len(small), (min(together, queries - begin), size))
+        place, order = np.empty(rows.shape, np.intp), np.argsort(of_small[rows], axis=1, kind="stable")
+        np.put_along_axis(place, order, np.arange(size)[None, :], axis=1)
         # The full ranking keeps every wanted row that the cheap stage keeps.
-        wanted = np.sort(place[best(full[rows], k)])
-        found[query] = wanted[math.ceil(precision * len(wanted) - 1e-9) - 1] + 1
-    return found
+        wanted = np.argsort(of_full[rows], axis=1, kind="stable")[:, :k]
+        found.append(np.sort(np.take_along_axis(place, wanted, axis=1), axis=1)[:, least - 1] + 1)
+    return np.concatenate(found)
+
+
+def _places(scores: Floats) -> NDArray[Any]:
+    """Of each row, the largest score first: narrow numbers, since they are sorted sooner."""
+    places = np.empty(len(scores), np.uint16 if len(scores) < 1 << 16 else np.uint32)
+    places[np.argsort(-scores, kind="stable")] = np.arange(len(scores))
+    return places
 
 
 def shortfalls(
