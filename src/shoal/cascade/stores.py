@@ -145,7 +145,9 @@ class PostgresStore:
         self._error, self._closed = psycopg.Error, psycopg.OperationalError
         patience_s = max(1, math.ceil(deadline_s))
         limit = f"-c statement_timeout={max(1, int(deadline_s * 1000))}"
-        self._connect = lambda: psycopg.connect(url, autocommit=True, connect_timeout=patience_s, options=limit)
+        self._connect: Callable[[], Any] = functools.partial(
+            psycopg.connect, url, autocommit=True, connect_timeout=patience_s, options=limit
+        )
         self._statement = f'SELECT key, value FROM "{table}" WHERE key = ANY(%s)'  # noqa: S608  # an identifier
         self._open: Any = None
 
