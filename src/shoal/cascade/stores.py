@@ -143,12 +143,12 @@ class PostgresStore:
                 "look-ups in PostgreSQL need the package psycopg", where="store", hint="pip install 'psycopg[binary]'"
             ) from None
         self._error, self._closed = psycopg.Error, psycopg.OperationalError
-        options = {"connect_timeout": max(1, math.ceil(deadline_s)), "autocommit": True}
+        patience_s = max(1, math.ceil(deadline_s))
         limit = f"-c statement_timeout={max(1, int(deadline_s * 1000))}"
-        self._connect = lambda: psycopg.connect(url, options=limit, **options)
-        self._statement = psycopg.sql.SQL("SELECT key, value FROM {} WHERE key = ANY(%s)").format(
-            psycopg.sql.Identifier(table)
+        self._connect: Callable[[], Any] = functools.partial(
+            psycopg.connect, url, autocommit=True, connect_timeout=patience_s, options=limit
         )
+        self._statement = f'SELECT key, value FROM "{table}" WHERE key = ANY(%s)'  # noqa: S608  # an identifier
         self._open: Any = None
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
@@ -165,7 +165,8 @@ class PostgresStore:
             raise OSError(f"PostgreSQL: {error}") from None
 
     def _ask(self, keys: Sequence[str]) -> list[bytes | None]:
-        found = dict(self._open.execute(self._statement, [list(keys)], binary=True).fetchall())
+        rows = self._open.execute(self._statement, [list(keys)], binary=True)
+        found: dict[str, bytes] = dict(rows.fetchall())
         return [found.get(key) for key in keys]
 
 

@@ -2,9 +2,10 @@
 
 How large r must be is chosen on queries of select rows, and certified on queries of certify rows. A query is a number
 of rows drawn from them with replacement: without, queries of a few thousand rows are so alike that the next ones fall
-short far more often. What is certified: with the stated confidence, at least a share of the queries drawn like this
-have a precision at k of at least `precision` against the full ranking. Of more rows than a query had, as many more are
-kept, in proportion.
+short far more often. All queries share the certify rows, so the rows themselves are redrawn too (the bootstrap): r must
+be enough in all but a few of the redrawings. What is certified: with the stated confidence, at least a share of the
+queries have a precision at k of at least `precision` against the full ranking. Of more rows than a query had, as many
+more are kept, in proportion.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.cascade.certificate import upper_bound
 from shoal.cascade.models.base import Output
 from shoal.cascade.steps.base import Floats
 
@@ -26,7 +26,10 @@ RATIOS = (
 )  # fmt: skip
 """A nested sequence costs nothing more for being fine."""
 QUERIES = 600
-"""To certify 99 % at 95 % takes 299 without a failure, and 473 with one."""
+REDRAWINGS, QUERIES_EACH = 60, 200
+"""To certify with: of the rows, and queries of each."""
+MOST_TOGETHER = 1 << 20
+"""Rows of queries that are drawn and ranked at once."""
 QUERY_SHARE = 0.25
 """Of the rows, in a query, as in Willump's evaluation."""
 
@@ -41,8 +44,7 @@ class TopK:
     share: float
     confidence: float
     query_rows: int
-    queries: int
-    failures: int
+    redrawings: int
 
     def kept(self, rows: int) -> int:
         return min(rows, math.ceil(self.ratio * self.k * max(1.0, rows / self.query_rows)))
@@ -52,7 +54,7 @@ class TopK:
         return (
             f"precision at {self.k} of at least {self.precision:g} in {self.share * 100:g} % of queries of "
             f"{self.query_rows:,} rows drawn with replacement, with {self.confidence * 100:g} % confidence "
-            f"({self.failures} of {self.queries} queries fell short)"
+            f"(by {self.redrawings} redrawings of the rows)"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -93,24 +95,39 @@ class Beaten:
         return self.filter.as_json()
 
 
-def shortfalls(
-    small: Floats, full: Floats, k: int, precision: float, ratios: Sequence[float], seed: int, queries: int = QUERIES
-) -> dict[float, int]:
-    """By ratio, how many queries have a lower precision. small, full: scores of the rows that queries are drawn
-    from."""
-    draw = np.random.default_rng(seed)
-    size = query_size(len(small), k)
-    failed = dict.fromkeys(ratios, 0)
-    for _ in range(queries):
-        rows = draw.integers(0, len(small), size)
-        wanted = best(full[rows], k)
-        place = np.empty(size, np.intp)
-        place[np.argsort(-small[rows], kind="stable")] = np.arange(size)
+def needed(
+    small: Floats, full: Floats, k: int, precision: float, size: int, queries: int, draw: np.random.Generator
+) -> NDArray[np.intp]:
+    """By query, how many rows the cheap stage must keep. small, full: scores of the rows to draw queries from."""
+    of_small, of_full = _places(small), _places(full)
+    k = min(k, size)
+    least, together = math.ceil(precision * k - 1e-9), max(1, MOST_TOGETHER // size)
+    found = []
+    for begin in range(0, queries, together):
+        rows = draw.integers(0, len(small), (min(together, queries - begin), size))
+        place, order = np.empty(rows.shape, np.intp), np.argsort(of_small[rows], axis=1, kind="stable")
+        np.put_along_axis(place, order, np.arange(size)[None, :], axis=1)
         # The full ranking keeps every wanted row that the cheap stage keeps.
-        for ratio in ratios:
-            found = int((place[wanted] < math.ceil(ratio * k)).sum())
-            failed[ratio] += found < precision * k
-    return failed
+        wanted = np.argsort(of_full[rows], axis=1, kind="stable")[:, :k]
+        found.append(np.sort(np.take_along_axis(place, wanted, axis=1), axis=1)[:, least - 1] + 1)
+    return np.concatenate(found)
+
+
+def _places(scores: Floats) -> NDArray[Any]:
+    """Of each row, the largest score first: narrow numbers, since they are sorted sooner."""
+    places = np.empty(len(scores), np.uint16 if len(scores) < 1 << 16 else np.uint32)
+    places[np.argsort(-scores, kind="stable")] = np.arange(len(scores))
+    return places
+
+
+def shortfalls(
+    small: Floats, full: Floats, k: int, precision: float, ratios: Sequence[float], seed: int, queries: int = QUERIES,
+    size: int | None = None,
+) -> dict[float, int]:  # fmt: skip
+    """By ratio, how many queries of `size` rows have a lower precision."""
+    draw = np.random.default_rng(seed)
+    need = needed(small, full, k, precision, size or query_size(len(small), k), queries, draw)
+    return {ratio: int((need > math.ceil(ratio * k)).sum()) for ratio in ratios}
 
 
 def query_size(rows: int, k: int) -> int:
@@ -128,13 +145,13 @@ def certify(
 ) -> TopK | None:
     """The smallest ratio that passes, from the largest down to the one that was chosen: fixed sequence testing, strict
     to bold. None where the largest fails."""
-    sequence = [ratio for ratio in reversed(RATIOS) if ratio >= first]
-    failed = shortfalls(small, full, k, precision, sequence, seed)
-    found = None
-    for ratio in sequence:
-        if upper_bound(failed[ratio], QUERIES, 1 - confidence) > 1 - share:
-            break
-        found = ratio
-    if found is None:
-        return None
-    return TopK(k, found, precision, share, confidence, query_size(len(small), k), QUERIES, failed[found])
+    draw, size = np.random.default_rng(seed), query_size(len(small), k)
+    short = int((1 - share) * QUERIES_EACH)  # queries that may be
+    enough = []
+    for _ in range(REDRAWINGS):
+        rows = draw.integers(0, len(small), len(small))
+        need = np.sort(needed(small[rows], full[rows], k, precision, size, QUERIES_EACH, draw))
+        enough.append(int(need[QUERIES_EACH - 1 - short]))
+    bound = sorted(enough)[math.ceil(confidence * REDRAWINGS) - 1]
+    passing = [ratio for ratio in RATIOS if ratio >= first and math.ceil(ratio * k) >= bound]
+    return TopK(k, passing[0], precision, share, confidence, size, REDRAWINGS) if passing else None

@@ -8,6 +8,7 @@ from typing import Any
 from shoal.base.console.output import facts, put, table
 
 MOST_NAMED = 4
+LITTLE = 1.5
 
 
 def show_report(told: Mapping[str, Any]) -> None:
@@ -73,8 +74,10 @@ def _summary(told: Mapping[str, Any]) -> dict[str, str]:
     if plan and "stages" in plan:
         found["stages"] = " -> ".join("+".join(stage) for stage in plan["stages"])
         found["cost a row"] = f"{plan['full_us']:.2f} us for all groups"
-        if plan["expected_us"] is not None:
-            found["cost a row"] += f", {plan['expected_us']:.2f} us expected of the stages"
+        if plan["expected_us"]:
+            gain = plan["full_us"] / plan["expected_us"]
+            found["cost a row"] += f", {plan['expected_us']:.2f} us expected of the stages: {gain:.1f}x"
+            found["cost a row"] += ", so little can be gained" if gain < LITTLE else ""
     certificate = told.get("certificate")
     if certificate:
         found["certificate"] = certificate["statement"]
