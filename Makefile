@@ -11,7 +11,7 @@ BIN := .venv/bin
 NATIVE := .ci/native .ci/opencl $(shell find native -type f)
 BENCHMARKS := $(filter-out benchmarks/common.py benchmarks/networks.py benchmarks/serving_common.py,$(sort $(wildcard benchmarks/*.py)))
 
-.PHONY: help setup demo test test-slow mutation bench lint typecheck docs clean postgresql slurm bubblewrap fuse images programs web chromium prometheus ray
+.PHONY: help setup demo test test-slow mutation bench lint typecheck docs clean postgresql slurm bubblewrap fuse images programs web chromium prometheus ray torch
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ prometheus:
 ray: setup ## get Ray (240 MB), which the tests of its engine need; without it they are skipped
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt ray
 
+torch: setup ## get PyTorch for the CPU into .venv-torch, and run the tests of programs that use it there
+	@.ci/torch -m 'not slow' $(ARGS)
+
 bench: setup ## every benchmark in order, each with its table
 	@failed=; for script in $(BENCHMARKS); do \
 	  echo "== $$script"; $(BIN)/python $$script || failed+=" $$script"; \
@@ -88,5 +91,5 @@ docs: setup ## build the site into build/site, strictly: links and anchors resol
 	@DISABLE_MKDOCS_2_WARNING=true NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --clean
 
 clean: ## remove .venv, caches and builds
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/shoal/*/_native src/shoal/web/_site web/node_modules
+	rm -rf .venv .venv-torch .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/shoal/*/_native src/shoal/web/_site web/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
