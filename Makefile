@@ -70,7 +70,7 @@ ray: setup ## get Ray (240 MB), which the tests of its engine need; without it t
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt ray
 
 torch: setup ## get PyTorch for the CPU into .venv-torch, and run the tests of programs that use it there
-	@.ci/torch -m 'not slow' $(ARGS)
+	@.ci/torch $(ARGS)
 
 bench: setup ## every benchmark in order, each with its table
 	@failed=; for script in $(BENCHMARKS); do \

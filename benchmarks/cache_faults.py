@@ -75,7 +75,8 @@ class Trial:
     def __init__(self, root: Path, seed: int) -> None:
         self.root = root
         self.source = root.with_name(f"{root.name}-source")
-        self.views: list[tuple[str, str]] = []
+        self.over: list[tuple[str, str]] = []
+        self.releasing = threading.Lock()
         self.chance = random.Random(seed)
         self.web = Web()
         self.versions = dict.fromkeys([*NAMES, PRIVATE], 1)
@@ -147,8 +148,10 @@ class Trial:
                 self.count("wrong")
 
     def kill(self) -> None:
-        while not self.stop.wait(self.chance.uniform(3.0, 10.0)):
+        while not self.stop.wait(self.chance.uniform(0.0, 8.0)):
             assert self.process is not None
+            while self.process.poll() is None and self.admin() is None and not self.stop.wait(0.1):
+                pass  # on a busy machine it takes long to start
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
             self.count("kills")
@@ -177,7 +180,6 @@ class Trial:
         while not self.stop.is_set():
             number += 1
             view = f"{tenant}-{number}.1"
-            self.views.append((tenant, view))
             words = [sys.executable, __file__, "--job", str(self.root / "c"), str(self.source), tenant, view]
             job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             self.count("jobs")
@@ -192,18 +194,25 @@ class Trial:
                     self.counts["wrong"] += newer
                     for what, count in found.items():
                         self.counts[what] += count
-            self.release(chance.random() < 0.9)
+            self.over.append((tenant, view))
+            self.release()
 
-    def release(self, now: bool) -> None:
+    def admin(self) -> Connection | None:
+        try:
+            return Connection(self.root / "c", "", admin_token(self.root / "c"))
+        except (ShoalError, OSError):
+            return None
+
+    def release(self) -> None:
         """As a server does, of what is over; what cannot be told to a daemon that is away is told later."""
-        for one in list(self.views) if now else ():
-            try:
-                admin = Connection(self.root / "c", "", admin_token(self.root / "c"))
-                admin.ask("release", tenant=one[0], view=one[1])
-                admin.close()
-            except (ShoalError, OSError):
-                return
-            self.views.remove(one)
+        with self.releasing:
+            admin = self.admin()
+            for one in [*self.over] if admin is not None else ():
+                try:
+                    admin.ask("release", tenant=one[0], view=one[1])
+                except (ShoalError, OSError):
+                    return
+                self.over.remove(one)
 
     def change(self) -> None:
         while not self.stop.wait(0.2):
@@ -275,8 +284,8 @@ class Trial:
             job.join()
         assert self.process is not None
         ends = time.monotonic() + 60
-        while self.views and time.monotonic() < ends:
-            self.release(now=True)
+        while self.over and time.monotonic() < ends:
+            self.release()
             time.sleep(0.2)
         self.process.terminate()
         self.process.wait()
