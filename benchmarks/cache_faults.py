@@ -148,10 +148,12 @@ class Trial:
                 self.count("wrong")
 
     def kill(self) -> None:
-        while not self.stop.wait(self.chance.uniform(0.0, 8.0)):
+        while not self.stop.is_set():
             assert self.process is not None
             while self.process.poll() is None and self.admin() is None and not self.stop.wait(0.1):
                 pass  # on a busy machine it takes long to start
+            if self.stop.wait(self.chance.uniform(0.0, 8.0)):
+                return
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
             self.count("kills")
