@@ -75,8 +75,8 @@ class Trial:
     def __init__(self, root: Path, seed: int) -> None:
         self.root = root
         self.source = root.with_name(f"{root.name}-source")
-        self.over: list[tuple[str, str]] = []
-        self.releasing = threading.Lock()
+        self.live: dict[str, str] = {}
+        """The attempt of each tenant that runs now."""
         self.chance = random.Random(seed)
         self.web = Web()
         self.versions = dict.fromkeys([*NAMES, PRIVATE], 1)
@@ -181,7 +181,7 @@ class Trial:
         chance, number = random.Random(seed), 0
         while not self.stop.is_set():
             number += 1
-            view = f"{tenant}-{number}.1"
+            self.live[tenant] = view = f"{tenant}-{number}.1"
             words = [sys.executable, __file__, "--job", str(self.root / "c"), str(self.source), tenant, view]
             job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             self.count("jobs")
@@ -196,7 +196,7 @@ class Trial:
                     self.counts["wrong"] += newer
                     for what, count in found.items():
                         self.counts[what] += count
-            self.over.append((tenant, view))
+            del self.live[tenant]
             self.release()
 
     def admin(self) -> Connection | None:
@@ -205,16 +205,19 @@ class Trial:
         except (ShoalError, OSError):
             return None
 
-    def release(self) -> None:
-        """As a server does, of what is over; what cannot be told to a daemon that is away is told later."""
-        with self.releasing:
-            admin = self.admin()
-            for one in [*self.over] if admin is not None else ():
-                try:
-                    admin.ask("release", tenant=one[0], view=one[1])
-                except (ShoalError, OSError):
-                    return
-                self.over.remove(one)
+    def release(self) -> bool:
+        """As a server does in each round, of the views whose attempts are over. Whether the daemon was there."""
+        admin = self.admin()
+        if admin is None:
+            return False
+        try:
+            live = set(self.live.values())
+            for one in admin.ask("status")["views"]:
+                if one["view"] not in live:
+                    admin.ask("release", tenant=one["tenant"], view=one["view"])
+        except (ShoalError, OSError):
+            return False
+        return True
 
     def change(self) -> None:
         while not self.stop.wait(0.2):
@@ -286,8 +289,7 @@ class Trial:
             job.join()
         assert self.process is not None
         ends = time.monotonic() + 60
-        while self.over and time.monotonic() < ends:
-            self.release()
+        while not self.release() and time.monotonic() < ends:
             time.sleep(0.2)
         self.process.terminate()
         self.process.wait()
