@@ -1,5 +1,4 @@
-"""NEON kernels on this machine: each call of one is a program of its own under `qemu-aarch64`, in a copy of the memory that
-the call may touch."""
+"""NEON kernels on this machine: each call is a program of its own under `qemu-aarch64`, in a copy of what it may touch."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from shoal.recurrent.nest.transform import Schedule, lower
 from shoal.recurrent.numbers import NumberType
 from tests.recurrent.support import distance, reference, spec_for, states_for
 
-QEMU, LINKER = "qemu-aarch64", "aarch64-linux-gnu-ld"
+QEMU, ASSEMBLER, LINKER = "qemu-aarch64", "aarch64-linux-gnu-as", "aarch64-linux-gnu-ld"
 ARENA = 0x1000_0000
 WINDOW = 64 * 1024
 """More than any block of these small layers has."""
@@ -51,7 +50,7 @@ def start_of(call: int, count: int) -> str:
         ".text", ".globl _start", "_start:", *put("x0", call), f"bl {ENTRY}", "mov x0, #1", *put("x1", ARENA),
         *put("x2", count), "mov x8, #64", "svc #0", "mov x0, #0", "mov x8, #93", "svc #0",
     ]  # fmt: skip
-    return "\n".join(f'module asm "{line}"' for line in lines)
+    return "\n".join([*lines, ""])
 
 
 def numbers_at(address: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -113,16 +112,20 @@ class Emulated:
         for one in fields:
             own[field(one)] = True
         for changed in np.flatnonzero((image != after) & ~own):
-            host = next(s + changed - (s + by - ARENA) for s, e, by in places if 0 <= changed - (s + by - ARENA) < e - s)
+            host = next(
+                s + changed - (s + by - ARENA) for s, e, by in places if 0 <= changed - (s + by - ARENA) < e - s
+            )
             ctypes.c_uint8.from_address(int(host)).value = int(after[changed])
 
-    def _run(self, call: int, image: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        code, arena, program = (self._folder / name for name in ("kernel.o", "arena.bin", "program"))
-        text = self._text.replace("\n\n", f"\n{start_of(call, len(image))}\n\n", 1)
-        code.write_bytes(compile_object(text, self._target))
+    def _run(
+        self, call: int, image: np.ndarray[tuple[int], np.dtype[np.uint8]]
+    ) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        code, start, arena, program = (self._folder / name for name in ("kernel.o", "start.o", "arena.bin", "program"))
+        code.write_bytes(compile_object(self._text, self._target))
         arena.write_bytes(image.tobytes())
-        link = [LINKER, "-static", "-o", program, "-b", "binary", arena, "-b", "elf64-littleaarch64", code]
-        subprocess.run([*link, f"-Tdata={ARENA:#x}"], check=True)
+        subprocess.run([ASSEMBLER, "-o", start, "-"], input=start_of(call, len(image)), text=True, check=True)
+        objects = ["-b", "binary", arena, "-b", "elf64-littleaarch64", start, code]
+        subprocess.run([LINKER, "-static", "-o", program, *objects, f"-Tdata={ARENA:#x}"], check=True)
         done = subprocess.run([QEMU, program], check=True, capture_output=True)
         return np.frombuffer(done.stdout, np.uint8)
 
