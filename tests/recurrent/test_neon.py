@@ -1,4 +1,4 @@
-"""NEON kernels on this machine: each call is a program of its own under `qemu-aarch64`, in a copy of what it may touch."""
+"""NEON kernels on this machine: each call is a program of its own under `qemu-aarch64`, in a copy of its memory."""
 
 from __future__ import annotations
 

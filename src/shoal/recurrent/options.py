@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class RecurrentOptions(BaseModel):
-    """All but `by_steps` are of an .onnx or .safetensors file; an .rnn artefact was compiled with its own."""
+    """`by_steps` and `frames` are of any file, the others of .onnx or .safetensors: an .rnn artefact has its own."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -22,4 +22,9 @@ class RecurrentOptions(BaseModel):
     by_steps: bool = Field(
         False, description="Requests are whole sequences, and join and leave between steps; there are no sessions."
     )
+    frames: bool = Field(
+        False,
+        description="Of a network that is not recurrent alone: a request of a session has any number of frames, "
+        "[1, frames, ...], and the outputs of each.",
+    )  # fmt: skip
     cell: str | None = Field(None, description="The cell of a state dict: lstm, gru, rnn or rnn-relu.")
