@@ -13,6 +13,9 @@ class RecurrentOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     type: Literal["fp32", "bf16", "int8"] = Field("fp32", description="Of the weights.")
+    first_type: Literal["fp32", "bf16", "int8"] | None = Field(
+        None, description="Of the weights of the first recurrent node, which reads the network's own input."
+    )
     set: dict[str, float] = Field(default_factory=dict, description="Inputs that are fixed, by name.")
     state: dict[str, str] = Field(default_factory=dict, description="Inputs whose next value is an output, by name.")
     shape: dict[str, list[int]] = Field(

@@ -256,7 +256,7 @@ def _open(path: Path, options: RecurrentOptions, spec: ModelSpec) -> Network:
         return load(path, threads=threads, max_sessions=_most(spec))
     return load(
         path, set=options.set, state=options.state, shape=options.shape, cell=options.cell, type=options.type,
-        threads=threads, max_sessions=_most(spec),
+        first_type=options.first_type, threads=threads, max_sessions=_most(spec),
     )  # fmt: skip
 
 
