@@ -166,7 +166,7 @@ class Session:
                 None if epochs is None else float(epochs), fetch=bool(given.get("fetch")),
             )  # fmt: skip
         if do == "explain":
-            told = cache.explain(_text(given, "url"))
+            told = cache.explain(_text(given, "url"), None if self._admin else reader.tenant)
             if not self._admin and not cache.planner.reads(reader.tenant, told["set"]):
                 raise NotFound("the cache knows no such data set of yours", where=_text(given, "url"))
             return told
