@@ -11,7 +11,7 @@ BIN := .venv/bin
 NATIVE := .ci/native .ci/opencl $(shell find native -type f)
 BENCHMARKS := $(filter-out benchmarks/common.py benchmarks/networks.py benchmarks/serving_common.py,$(sort $(wildcard benchmarks/*.py)))
 
-.PHONY: help setup demo test test-slow mutation bench lint typecheck docs clean postgresql slurm bubblewrap fuse images programs web chromium prometheus ray
+.PHONY: help setup demo test test-slow mutation bench lint typecheck docs clean postgresql slurm bubblewrap fuse images programs web chromium prometheus qemu ray torch
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ demo: .venv/.ready-demo ## watch the main job: many tenants, a killed server, no
 test: setup postgresql slurm bubblewrap fuse images programs web chromium ## prove it: all tests but the slow ones
 	@timeout --foreground --kill-after=60 $(TEST_LIMIT_S) .ci/test -n $(WORKERS) --dist worksteal -m 'not slow' $(ARGS)
 
-test-slow: setup postgresql slurm bubblewrap fuse images programs web chromium prometheus ## the heavier suites: fuzzing, long simulations, each property on all of its examples
+test-slow: setup postgresql slurm bubblewrap fuse images programs web chromium prometheus qemu ## the heavier suites: fuzzing, long simulations, each property on all of its examples
 	@$(BIN)/pytest -m 'slow or property' --hypothesis-profile=ci $(ARGS)
 
 mutation: setup ## change one operator at a time and see that a test notices (hours; ARGS=turns for a part)
@@ -66,8 +66,14 @@ chromium:
 prometheus:
 	@.ci/prometheus
 
+qemu:
+	@.ci/qemu
+
 ray: setup ## get Ray (240 MB), which the tests of its engine need; without it they are skipped
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt ray
+
+torch: setup ## get PyTorch for the CPU into .venv-torch, and run the tests of programs that use it there
+	@.ci/torch $(ARGS)
 
 bench: setup ## every benchmark in order, each with its table
 	@failed=; for script in $(BENCHMARKS); do \
@@ -88,5 +94,5 @@ docs: setup ## build the site into build/site, strictly: links and anchors resol
 	@DISABLE_MKDOCS_2_WARNING=true NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --clean
 
 clean: ## remove .venv, caches and builds
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/shoal/*/_native src/shoal/web/_site web/node_modules
+	rm -rf .venv .venv-torch .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/shoal/*/_native src/shoal/web/_site web/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -190,6 +190,13 @@ def test_what_the_source_takes_back_is_gone_within_a_recheck(web: Web, tmp_path:
         eventually(lambda: links(daemon) == [])
         with pytest.raises(OSError, match=r"no such object|may not read"):
             door(daemon).cat_file(url)
+        told = ask(daemon, "explain", url=f"{web.url}/d")
+        assert list(told["lost"]) == [url]
+        assert "may be read no more" in told["text"]
+        web.behaviour.clear()
+        web.put("/d/a", b"data")
+        assert door(daemon).cat_file(url) == b"data"
+        assert ask(daemon, "explain", url=f"{web.url}/d")["lost"] == {}
 
 
 @pytest.mark.slow

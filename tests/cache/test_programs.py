@@ -63,13 +63,15 @@ def test_streaming_takes_its_shards_from_the_cache(tmp_path: Path, shards: Modul
     pytest.importorskip("streaming")
     shards.write(tmp_path / "digits")
     location, root = f"file://{tmp_path}/mds", tmp_path / "c"
-    importlib.import_module("libraries").write_mosaic(str(tmp_path / "digits"), str(tmp_path / "mds"))
+    libraries = importlib.import_module("libraries")
+    libraries.write_mosaic(str(tmp_path / "digits"), str(tmp_path / "mds"))
     with cache(root, size=64 << 20, chunk_bytes=64 << 20) as daemon:
         for copy in ("one", "other"):
             assert read_by("mosaic", location, root, "--local", str(tmp_path / copy)) == LABELS
         (account,) = daemon.cache.accounts.values()
         assert account.loads == daemon.cache.store.usage().files == 2
-    assert read_by("mosaic", str(tmp_path / "mds"), root) == LABELS
+    labels = [int(sample["label"]) for sample in libraries.mosaic(str(tmp_path / "mds"), "")]
+    assert (len(labels), sum(labels)) == (1797, 8070)
 
 
 def test_shards_in_two_layouts_are_read_once_for_all_epochs(

@@ -52,7 +52,7 @@ def voice_detector(path: Path) -> Path:
     return exported(Detector(), given, path, ["x", "state"], output_names=["speech", "next"])
 
 
-def speaker_encoder(path: Path) -> Path:
+def encoder_of(bands: int, hidden: int, size: int) -> Any:
     """As Resemblyzer is built: three LSTMs on one another, and the last state, made a unit vector."""
     torch = pytest.importorskip("torch")
     nn = torch.nn
@@ -60,7 +60,7 @@ def speaker_encoder(path: Path) -> Path:
     class Encoder(nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
-            self.lstm, self.linear = nn.LSTM(40, 48, 3, batch_first=True), nn.Linear(48, 32)
+            self.lstm, self.linear = nn.LSTM(bands, hidden, 3, batch_first=True), nn.Linear(hidden, size)
 
         def forward(self, x: Any) -> Any:
             _, (h, _) = self.lstm(x)
@@ -68,8 +68,13 @@ def speaker_encoder(path: Path) -> Path:
             return found / torch.norm(found, dim=1, keepdim=True)
 
     torch.manual_seed(0)
+    return Encoder()
+
+
+def speaker_encoder(path: Path) -> Path:
+    torch = pytest.importorskip("torch")
     return exported(
-        Encoder(), (torch.zeros(1, 9, 40),), path, ["x"], output_names=["voice"],
+        encoder_of(40, 48, 32), (torch.zeros(1, 9, 40),), path, ["x"], output_names=["voice"],
         dynamic_axes={"x": {0: "rows", 1: "steps"}},
     )  # fmt: skip
 

@@ -86,6 +86,32 @@ def test_a_network_with_other_parts_keeps_its_shapes_and_its_state(tmp_path: Pat
     np.testing.assert_allclose(np.concatenate(pieces), whole, rtol=1e-5, atol=1e-6)
 
 
+def test_a_request_of_several_frames_is_as_many_steps(tmp_path: Path) -> None:
+    path = lstm_between_others(tmp_path / "m.onnx")
+    one, many = opened(path), opened(path, options={"frames": True})
+    assert [spec.shape[:2] for spec in many.metadata.inputs] == [(1, -1)]
+    x = inputs(0, 6)
+    session = one.open_session()
+    wanted = np.stack([one.advance([session], {"X": x[at : at + 1]}, ())["out"] for at in range(6)])
+    session = many.open_session()
+    parts = [x[:4].reshape(1, 4, 1, *x.shape[1:]), x[4:].reshape(1, 2, 1, *x.shape[1:])]
+    assert np.array_equal(many.advance([session], {"X": parts[0]}, ())["out"][0], wanted[:4])
+    for _ in range(2):  # what came too late is taken back, all of it
+        assert np.array_equal(many.advance([session], {"X": parts[1]}, ())["out"][0], wanted[4:])
+        many.undo(session)
+    spoilt = np.concatenate([parts[1], np.zeros_like(parts[1])], axis=1)[..., :-1]
+    for wrong in (spoilt, parts[1][:, :0]):
+        with pytest.raises(BadRequest):
+            many.advance([session], {"X": wrong}, ())
+    assert np.array_equal(many.advance([session], {"X": parts[1]}, ())["out"][0], wanted[4:])
+    assert np.array_equal(many.run({"X": parts[0]}, ())["out"][0], wanted[:4])
+
+
+def test_a_network_that_is_recurrent_alone_needs_no_frames(source: Path) -> None:
+    with pytest.raises(BadModel, match="all of the network is recurrent"):
+        opened(source, options={"frames": True})
+
+
 def test_sequences_join_and_leave_between_steps(source: Path) -> None:
     """A short request that comes later ends earlier, and each gets what it gets alone."""
     runtime = opened(source, options={"by_steps": True}, max_batch=3, max_sequences=1)

@@ -63,7 +63,7 @@ def check_error(error: Mapping[str, Any], most: float, *, allowed: bool) -> None
     if not allowed and not error["relative_rms"] <= most:
         raise TooInexact(
             f"the outputs are off by {error['relative_rms']:.2g} (on {error['measured_on']}), more than {most:g}",
-            hint="choose another --type, or accept it with --allow-error",
+            hint="try --first-type bf16 or another --type, or accept it with --allow-error",
         )
 
 

@@ -85,6 +85,7 @@ def load(
     shape: Mapping[str, Sequence[int]] | None = None,
     cell: Cell | str | None = None,
     type: str = "fp32",
+    first_type: str | None = None,
     threads: int | None = None,
     max_sessions: int = MAX_SESSIONS,
 ) -> Network:
@@ -93,14 +94,18 @@ def load(
     `path`: an .onnx file, a .safetensors state dict (`cell` names its cell, or is one), or an .rnn artefact. `set`
     fixes inputs of an ONNX file, `shape` their shapes: with all of them fixed, small parts that are not recurrent are
     compiled too. `state` pairs inputs with the outputs that are their next values. `type` of the weights: fp32, bf16,
-    int8 or int4. `threads`: of one call at most; None: one, or as many as the artefact was found to be fastest with.
-    Raises BadNetwork.
+    int8 or int4; `first_type` of those of the first recurrent node, where they differ. `threads`: of one call at most;
+    None: one, or as many as the artefact was found to be fastest with. Raises BadNetwork.
     """
     from shoal.recurrent.search.model import first_schedules
 
     if Path(path).suffix == ".rnn":
         return load_artefact(Path(path), threads=threads, max_sessions=max_sessions)
     graph = read(Path(path), fixed=set, state=state, shape=shape, cell=cell, kind=NumberType(type))
+    if first_type is not None:
+        from shoal.recurrent.network.onnx_node import first_typed
+
+        graph = first_typed(graph, NumberType(first_type))
     return Network(
         graph, maker(best_target(), user_cache(), first_schedules), threads=threads or 1, max_sessions=max_sessions
     )

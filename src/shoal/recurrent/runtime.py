@@ -62,6 +62,10 @@ class _Loaded:
             raise BadModel(error.what, where=f"{place(spec)}: {error.where or spec.source}", hint=error.hint) from error
         graph = self._net.graph
         self._rows_first = not graph.segments and all(not step.batch_first for step in graph.recurrences)
+        if options.frames and (self._rows_first or options.by_steps):
+            hint = "leave `frames` out: a request may have any number of steps, [rows, steps, elements]"
+            raise BadModel("all of the network is recurrent", where=f"{place(spec)}: frames", hint=hint)
+        self._frames = (-1 if spec.max_batch > 1 else 1, -1) if options.frames else ()
         self._name = spec.name
         self._carried = graph.pairs
         self.metadata: ModelMetadata = describe(
@@ -76,6 +80,8 @@ class _Loaded:
         return tuple(TensorSpec(one.name, _TYPES[one.kind], self._turned_shape(one.shape)) for one in seen)
 
     def _turned_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if self._frames:
+            return (*self._frames, *shape)
         return (shape[1], shape[0], *shape[2:]) if self._rows_first and len(shape) > 1 else shape
 
     def _turned(self, array: Array) -> Array:
@@ -146,9 +152,52 @@ class SessionRuntime(_Loaded):
     ) -> Mapping[str, Array]:
         """One request of each session: row i is that of session i, of one or more time steps."""
         wanted = list(outputs) or self._outputs
+        if self._frames:
+            return self._advance_frames(sessions, inputs, wanted)
         each = [{name: self._turned(one[at : at + 1]) for name, one in inputs.items()} for at in range(len(sessions))]
         if len(sessions) == 1:
             each = [{name: self._turned(one) for name, one in inputs.items()}]
+        found = self._step(sessions, each, wanted)
+        return {name: np.concatenate([self._turned(one[name]) for one in found]) for name in wanted}
+
+    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> Mapping[str, Array]:
+        """Without a session: from states of zero."""
+        if not self._frames:
+            return super().run(inputs, outputs)
+        rows = next((len(one) for one in inputs.values()), 1)
+        sessions: list[Session] = []
+        try:
+            for _ in range(rows):
+                sessions.append(self.open_session())
+            return self.advance(sessions, inputs, outputs)
+        finally:
+            for one in sessions:
+                self.close_session(one)
+
+    def _advance_frames(
+        self, sessions: Sequence[Session], inputs: Mapping[str, Array], wanted: list[str]
+    ) -> Mapping[str, Array]:
+        """One frame after the other. A frame that fails takes those before it back."""
+        counts = {one.shape[1] for one in inputs.values()}
+        if len(counts) != 1 or counts == {0}:
+            raise BadRequest("all inputs have the same number of frames, and one at least")
+        before, frames = [one.snapshot() for one in sessions], []
+        try:
+            for at in range(counts.pop()):
+                each = [{name: one[row, at] for name, one in inputs.items()} for row in range(len(sessions))]
+                frames.append(self._step(sessions, each, wanted))
+        except ShoalError:
+            for session, kept in zip(sessions, before, strict=True):
+                session.restore(kept)
+            raise
+        for session, kept in zip(sessions, before, strict=True):
+            session.before_last = kept
+        rows = range(len(sessions))
+        return {name: np.stack([[frame[row][name] for frame in frames] for row in rows]) for name in wanted}
+
+    def _step(
+        self, sessions: Sequence[Session], each: Sequence[Mapping[str, Array]], wanted: list[str]
+    ) -> list[dict[str, Array]]:
         try:
             found = self._net.step(sessions, each, wanted)
         except BadInput as error:
@@ -156,7 +205,7 @@ class SessionRuntime(_Loaded):
         except ShoalError as error:
             raise ModelFailed(error.what, where=f"model {self._name!r}") from error
         self._steps += len(sessions)
-        return {name: np.concatenate([self._turned(one[name]) for one in found]) for name in wanted}
+        return found
 
     def undo(self, session: Session) -> None:
         """The state is as before the last request."""
@@ -207,7 +256,7 @@ def _open(path: Path, options: RecurrentOptions, spec: ModelSpec) -> Network:
         return load(path, threads=threads, max_sessions=_most(spec))
     return load(
         path, set=options.set, state=options.state, shape=options.shape, cell=options.cell, type=options.type,
-        threads=threads, max_sessions=_most(spec),
+        first_type=options.first_type, threads=threads, max_sessions=_most(spec),
     )  # fmt: skip
 
 

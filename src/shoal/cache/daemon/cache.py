@@ -424,8 +424,8 @@ class Cache:
             "decision": {"at": last.at, "gap": last.gap, "seconds": last.seconds, "tenants": last.tenants},
         }  # fmt: skip
 
-    def explain(self, url: str) -> dict[str, Any]:
-        """Raises NotFound for a set that is not known."""
+    def explain(self, url: str, tenant: str | None) -> dict[str, Any]:
+        """With what this tenant, or any, may read no more. Raises NotFound for a set that is not known."""
         name = url.rstrip("/")
         with self.planner.mutex:
             found = self.planner.sets.get(name) or self.planner.sets.get(self.planner.set_of(name))
@@ -438,7 +438,12 @@ class Cache:
             text, code, facts = f"{found.url}: no round has decided on it yet.", "undecided", {}
         else:
             text, code, facts = reason.text, reason.code, dict(reason.facts)
+        lost = self.grants.lost_of(found.url, tenant)
+        if lost:
+            one, why = next(iter(lost.items()))
+            text += f" {len(lost)} of its objects may be read no more, such as {one}: {why}."
         return {
+            "lost": lost,
             "set": found.url, "held_bytes": self.held_by_set().get(found.url, 0), "bytes": sum(found.objects.values()),
             "wanted": found.kept, "code": code, "text": text, "facts": facts, "gap": self.planner.last.gap,
         }  # fmt: skip

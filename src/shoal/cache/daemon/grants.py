@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from shoal.cache.sources import Source, Uncacheable, Version, key_of
 from shoal.core import Forbidden, NotFound, Unavailable
 
+_MOST_LOST = 1000
+
 
 @dataclass(slots=True)
 class Grant:
@@ -27,6 +29,8 @@ class Grants:
         changed: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.refused = 0
+        self.lost: dict[tuple[str, str], str] = {}
+        """What the source said, by tenant and URL, of objects that the tenant may read no more: the newest of them."""
         self._recheck_s = recheck_s
         self._clock = clock
         self._withdrawn = withdrawn
@@ -53,15 +57,31 @@ class Grants:
             with self._mutex:
                 self.refused += isinstance(error, Forbidden)
                 known = self._grants.pop((tenant, key), None)
+                if known is not None:
+                    self._lose(tenant, source.url, error.what)
             if known is not None:
                 self._withdrawn(tenant, key)
             raise
         with self._mutex:
             known = self._grants.get((tenant, key))
             self._grants[tenant, key] = Grant(source, version, now + self._recheck_s)
+            self.lost.pop((tenant, source.url), None)
         if known is not None and known.version != version:
             self._changed(key)
         return version
+
+    def _lose(self, tenant: str, url: str, why: str) -> None:
+        self.lost[tenant, url] = why
+        while len(self.lost) > _MOST_LOST:
+            del self.lost[next(iter(self.lost))]
+
+    def lost_of(self, part_of: str, tenant: str | None) -> dict[str, str]:
+        """Of one tenant or of all, below a set: what the source said, by URL."""
+        with self._mutex:
+            return {
+                url: why for (one, url), why in self.lost.items()
+                if tenant in (None, one) and f"{url}/".startswith(f"{part_of}/")
+            }  # fmt: skip
 
     def holders(self, key: str, version: Version) -> list[str]:
         """Tenants that may read this version now."""

@@ -19,6 +19,7 @@ from shoal.base.files import write_whole
 from shoal.cache.daemon.cache import Cache, Reader
 from shoal.cache.daemon.protocol import ADMIN_TOKEN, LONGEST, NO_ANSWER, SOCKET, remote_token_of, token_of, view_of
 from shoal.cache.sources import PROTOCOLS
+from shoal.cache.store import folder_name
 from shoal.core import Forbidden, Invalid, NotFound, ShoalError
 
 _PEER = struct.Struct("3i")
@@ -80,7 +81,8 @@ class Daemon:
         for thread in self._threads[1:]:
             thread.join(timeout=10.0)
         self.cache.close()
-        (self.cache.store.root / SOCKET).unlink(missing_ok=True)
+        with suppress(OSError):  # of a disk that is read-only; nobody listens there
+            (self.cache.store.root / SOCKET).unlink(missing_ok=True)
 
     # --- loops ---
 
@@ -164,7 +166,7 @@ class Session:
                 None if epochs is None else float(epochs), fetch=bool(given.get("fetch")),
             )  # fmt: skip
         if do == "explain":
-            told = cache.explain(_text(given, "url"))
+            told = cache.explain(_text(given, "url"), None if self._admin else reader.tenant)
             if not self._admin and not cache.planner.reads(reader.tenant, told["set"]):
                 raise NotFound("the cache knows no such data set of yours", where=_text(given, "url"))
             return told
@@ -206,7 +208,9 @@ class Session:
         self._admin = own and not remote and (self._secret is None or (bool(token) and not tenant))
         shares = self._secret is not None and self._uid == os.geteuid() and not self._admin
         self._reader = Reader(tenant or user, self._uid, files=not shares and not remote)
-        links = self._cache.store.links.folder(self._reader.tenant, self._uid)
+        links = self._cache.store.root / "links" / folder_name(self._reader.tenant)
+        with suppress(OSError):  # of a disk that is read-only: what is there is there
+            self._cache.store.links.folder(self._reader.tenant, self._uid)
         return {"tenant": self._reader.tenant, "links": str(links), "chunk_bytes": self._cache.store.chunk_bytes,
                 "protocols": PROTOCOLS}  # fmt: skip
 

@@ -61,6 +61,9 @@ class Views:
         root.chmod(0o711)
         for folder in root.glob("*/*/*"):
             self._load(folder)
+        for view in root.glob("*/*"):  # empty where its daemon was killed just before or after
+            with suppress(OSError):
+                view.rmdir()
 
     def all(self) -> list[View]:
         with self._mutex:

@@ -55,6 +55,9 @@ def compile_(
     shape: ShapeOption = None,
     cell: CellOption = None,
     kind: TypeOption = "fp32",
+    first: Annotated[
+        str | None, typer.Option("--first-type", help="Of the first recurrent node, which reads the network's input.")
+    ] = None,
     calibrate: Annotated[
         Path | None, typer.Option("--calibrate", metavar="FILE", help="Inputs by name (.npz) to measure the error on.")
     ] = None,
@@ -77,6 +80,10 @@ def compile_(
     target = _target()
     given: dict[str, Any] = {"fixed": _numbers(fixed), "state": _words(state), "shape": _shapes(shape)}
     graph = read(model, cell=cell, kind=_kind(kind), **given)
+    if first is not None:
+        from shoal.recurrent.network.onnx_node import first_typed
+
+        graph = first_typed(graph, _kind(first))
     cache = user_cache()
     data = None if calibrate is None else compiler.read_calibration(calibrate)
     error = compiler.error_of(graph, maker(target, cache, first_schedules), data)

@@ -18,7 +18,7 @@ from shoal.recurrent.errors import BadNetwork
 from shoal.recurrent.layers.layer import Array, LayerSpec
 from shoal.recurrent.nest.interpret import Weights
 from shoal.recurrent.nest.ir import Sizes
-from shoal.recurrent.network.graph import Recurrence
+from shoal.recurrent.network.graph import Graph, Recurrence
 from shoal.recurrent.numbers import NumberType
 
 GATES = {"LSTM": "iofc", "GRU": "zrn", "RNN": "h"}
@@ -206,3 +206,10 @@ def _next(numbers: list[float]) -> float | None:
 def with_kind(recurrence: Recurrence, kind: NumberType) -> Recurrence:
     """The same node with weights of another type."""
     return replace(recurrence, layers=tuple(replace(layer, kind=kind) for layer in recurrence.layers))
+
+
+def first_typed(graph: Graph, kind: NumberType) -> Graph:
+    """The graph with the weights of its first recurrent node of another type. That node reads the network's own input,
+    whose few large numbers leave 8 bits little for the others; what the later ones read lies between -1 and 1."""
+    first = graph.recurrences[0] if graph.recurrences else None
+    return replace(graph, steps=tuple(with_kind(one, kind) if one is first else one for one in graph.steps))
