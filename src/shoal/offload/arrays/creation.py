@@ -90,7 +90,8 @@ def _like(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable
     if original.__name__ != "concatenate":
         return wrapper
     # NumPy's own has no signature but that of what it wraps, which a function of Python cannot have
-    dispatcher: Any = type(original)(_concatenated, wrapper)
+    kind: Any = type(original)
+    dispatcher = kind(_concatenated, wrapper)
     functools.update_wrapper(dispatcher, original)
     dispatcher.__wrapped__ = original.__wrapped__  # type: ignore[attr-defined]
     return dispatcher  # type: ignore[no-any-return]

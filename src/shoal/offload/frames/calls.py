@@ -257,7 +257,7 @@ def install(engine: Engine) -> Callable[[], None]:
         replace(pd.DataFrame, "merge", lambda original: _merge(original, engine))
         for owner in (DataFrameGroupBy, SeriesGroupBy):
             for name in _FUNCTIONS:
-                replace(owner, name, lambda original, name=name: _aggregated(original, name, engine))
+                replace(owner, name, functools.partial(_aggregated, name=name, engine=engine))
             for name in ("agg", "aggregate"):
                 replace(owner, name, lambda original: _aggregated(original, "", engine))
 

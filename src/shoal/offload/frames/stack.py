@@ -14,4 +14,4 @@ def passed_by(function: F) -> F:
     """The same function, whose frames count as those of pandas."""
     assert isinstance(function, FunctionType)
     function.__code__ = function.__code__.replace(co_filename=pd.__file__)
-    return function  # type: ignore[return-value]
+    return function
