@@ -69,7 +69,7 @@ class _Side:
 
 @contextlib.contextmanager
 def _side(name: str, size: int, environ: Mapping[str, str], *by_hand: str) -> Iterator[_Side]:
-    argv = [sys.executable, "-m", "shoal.offload.workloads", name, str(size), *by_hand]
+    argv = [sys.executable, "-m", "shoal.offload.side", name, str(size), *by_hand]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(environ))
     try:
         yield _Side(process)

@@ -1,17 +1,9 @@
-"""The programs of the papers, as their users would write them: with random inputs and the true formulas.
-
-Run as a module it is one side of a measurement: `python -m shoal.offload.workloads NAME SIZE [BACKEND]` runs the
-program for each line it reads, by hand for a backend where one is named. It answers with the seconds, those of its
-processors, and a digest of the results.
-"""
+"""The programs of the papers, as their users would write them: with random inputs and the true formulas."""
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -271,24 +263,3 @@ def digest(results: tuple[Any, ...]) -> list[float]:
         array = np.asarray(each, dtype=float)
         found += [float(np.nansum(array)), float(np.nansum(array * np.cos(np.arange(array.size).reshape(array.shape))))]
     return found
-
-
-def _main() -> None:
-    name, size = sys.argv[1], int(sys.argv[2])
-    workload = WORKLOADS[name]
-    program = workload.run
-    if sys.argv[3:]:
-        from shoal.offload.baselines.by_hand import programs
-
-        program = programs(name)[sys.argv[3]]
-    inputs = workload.make(size)
-    print(json.dumps({"ready": True}), flush=True)
-    for _ in sys.stdin:
-        began, worked = time.perf_counter(), time.process_time()
-        results = program(*inputs)
-        seconds, cpu = time.perf_counter() - began, time.process_time() - worked
-        print(json.dumps({"seconds": seconds, "cpu": cpu, "digest": digest(results)}), flush=True)
-
-
-if __name__ == "__main__":
-    _main()

@@ -11,7 +11,7 @@ from weakref import ref
 import numpy as np
 
 from shoal.offload.arrays.functions import Roll
-from shoal.offload.arrays.lazy import Lazy, Site, fields
+from shoal.offload.arrays.lazy import Filled, Lazy, Site
 from shoal.offload.arrays.operators import add_operators
 from shoal.offload.arrays.results import LargeFloat, LargeInt, result_dtype
 from shoal.offload.arrays.state import error_state, is_program, own_files, state
@@ -32,6 +32,18 @@ def capture(ufunc: Any, inputs: tuple[Any, ...], frame: Any) -> Lazy | None:
         return _stays("library")
     if error_state.get() is not state.ordinary:
         return _stays("error-state")
+    if len(inputs) == 2:  # a chain goes on: most operations are of this kind
+        first, second = inputs
+        if type(first) is Lazy and first.value is None and type(second) is float and -1e38 < second < 1e38:
+            consumers = first.consumers
+            found = result_dtype((ufunc, first.dtype, float))
+            if found is not None and first.depth < _DEEPEST and len(consumers) < _MOST_CONSUMERS:
+                site = (frame.f_code, frame.f_lasti, frame.f_globals)
+                level, depth = first.level, first.depth + 1
+                quick: Any = Filled(ufunc, inputs, first.shape, found, site, depth, level, next(_sequence))
+                quick.__class__ = Lazy
+                consumers.append(ref(quick))
+                return quick  # type: ignore[no-any-return]
     key: list[Any] = [ufunc]
     taken: list[Any] = []
     shape: tuple[int, ...] | None = None
@@ -47,7 +59,8 @@ def capture(ufunc: Any, inputs: tuple[Any, ...], frame: Any) -> Lazy | None:
                     each.compute()
             if each.value is None:
                 pending.append(each)
-                deepest = max(deepest, each.depth)
+                if each.depth > deepest:
+                    deepest = each.depth
                 key.append(each.dtype)
             else:
                 each, kind = each.value, Tracked
@@ -102,7 +115,10 @@ def capture(ufunc: Any, inputs: tuple[Any, ...], frame: Any) -> Lazy | None:
     if size < state.threshold:
         return _stays("small")
     site = (frame.f_code, frame.f_lasti, frame.f_globals)
-    level = max((each.level for each in pending), default=0)
+    level = 0
+    for each in pending:
+        if each.level > level:
+            level = each.level
     if pending and type(ufunc) is Roll:
         level += 1
     result = defer(ufunc, tuple(taken), shape, dtype, site, deepest + 1, level)
@@ -123,19 +139,9 @@ def defer(
     level: int = 0,
 ) -> Lazy:
     """A pending result, whose inputs nobody changes before it is computed."""
-    result = Lazy()
-    fields["ufunc"](result, ufunc)
-    fields["inputs"](result, inputs)
-    fields["shape"](result, shape)
-    fields["dtype"](result, dtype)
-    fields["value"](result, None)
-    fields["reduced"](result, False)
-    fields["consumers"](result, [])
-    fields["depth"](result, depth)
-    fields["level"](result, level)
-    fields["site"](result, site)
-    fields["sequence"](result, next(_sequence))
-    return result
+    result: Any = Filled(ufunc, inputs, shape, dtype, site, depth, level, next(_sequence))
+    result.__class__ = Lazy
+    return result  # type: ignore[no-any-return]
 
 
 def _stays(reason: str) -> Lazy | None:

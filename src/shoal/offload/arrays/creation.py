@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +38,7 @@ _DRAWS = (
     "triangular", "weibull", "permutation", "permuted", "shuffle", "geometric", "gumbel", "pareto", "power",
     "rayleigh", "standard_t", "wald",
 )  # fmt: skip
-_LEGACY = ("rand", "randn", "randint", "random_sample", "ranf", "sample")
+_LEGACY = ("rand", "randn", "randint", "random_sample")
 _SMALL_DRAWS = 200
 """Small draws by one method after which its calls of this generator are left alone."""
 
@@ -81,13 +82,16 @@ def _concatenated(arrays: Any, axis: Any = None, out: Any = None, **_: Any) -> A
 def _like(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
     """The wrapper with all that `inspect` tells of the original."""
     functools.update_wrapper(wrapper, original)
+    wrapper.__qualname__ = original.__name__
+    wrapper.__module__ = original.__module__ or "numpy.random"  # a method of the legacy generator has none
     text = getattr(original, "__text_signature__", None)
     if text is not None:
         wrapper.__text_signature__ = text  # type: ignore[attr-defined]
     if original.__name__ != "concatenate":
         return wrapper
     # NumPy's own has no signature but that of what it wraps, which a function of Python cannot have
-    dispatcher: Any = type(original)(_concatenated, wrapper)
+    kind: Any = type(original)
+    dispatcher = kind(_concatenated, wrapper)
     functools.update_wrapper(dispatcher, original)
     dispatcher.__wrapped__ = original.__wrapped__  # type: ignore[attr-defined]
     return dispatcher  # type: ignore[no-any-return]
@@ -105,8 +109,9 @@ class Creation:
             self._replace(np, name, self._fresh(getattr(np, name)))
         for name in _CONVERTING:
             self._replace(np, name, self._converting(getattr(np, name)))
+        self._replace(np, "concat", np.concatenate)
         for name in (*_DRAWS, *_LEGACY):
-            if hasattr(np.random, name):
+            if hasattr(np.random, name) and name != "shuffle":  # the legacy one writes as the program would
                 self._replace(np.random, name, self._fresh(getattr(np.random, name)))
         self._replace(np.random, "default_rng", _generators(np.random.default_rng))
 
@@ -164,7 +169,16 @@ def _converted(original: Callable[..., Any], given: Any, args: tuple[Any, ...], 
 
 
 def _generators(original: Callable[..., Any]) -> Callable[..., Any]:
-    class Generator(np.random.Generator):
+    class Same(type):
+        """A pickle is that of the plain class, and equal to it is the class of what it was made of."""
+
+        def __eq__(cls, other: object) -> bool:
+            return other is np.random.Generator or other is cls
+
+        def __hash__(cls) -> int:
+            return hash(np.random.Generator)
+
+    class Generator(np.random.Generator, metaclass=Same):
         """The generator of NumPy with the same stream; large draws are tracked."""
 
     for name in _DRAWS:
@@ -181,6 +195,15 @@ def _generators(original: Callable[..., Any]) -> Callable[..., Any]:
     return default_rng
 
 
+def _shuffle(original: Any, generator: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """NumPy's warning about what is no sequence, at the program's line."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        original(generator, *args, **options)
+    for each in heard:
+        warnings.warn(each.message, each.category, stacklevel=3)
+
+
 def _drawing(original: Any) -> Any:
     name = original.__name__
 
@@ -189,6 +212,9 @@ def _drawing(original: Any) -> Any:
         out = options.get("out")
         args = tuple(strip(each) if isinstance(each, np.ndarray) else each for each in args)
         options = {key: strip(each) if isinstance(each, np.ndarray) else each for key, each in options.items()}
+        if name == "shuffle" and args and not isinstance(args[0], np.ndarray):
+            _shuffle(original, self, args, options)
+            return None
         result = original(self, *args, **options)
         if out is not None:
             return out

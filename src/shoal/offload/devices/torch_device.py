@@ -48,9 +48,9 @@ class TorchDevice:
         if self._device.type != "cuda":
             return self._limit or 1 << 40
         with self._errors():
-            free, _ = self._torch.cuda.mem_get_info(self._device)
-            kept = self._torch.cuda.memory_reserved(self._device)
-            used = self._torch.cuda.memory_allocated(self._device)
+            free: int = self._torch.cuda.mem_get_info(self._device)[0]
+            kept: int = self._torch.cuda.memory_reserved(self._device)
+            used: int = self._torch.cuda.memory_allocated(self._device)
         free += kept - used  # PyTorch's own pool gives it again
         return min(free, max(0, self._limit - used)) if self._limit else free
 

@@ -15,6 +15,7 @@ import pandas as pd
 from pandas.core.groupby.generic import DataFrameGroupBy, SeriesGroupBy
 
 from shoal.offload.arrays.state import state
+from shoal.offload.frames.stack import passed_by
 from shoal.offload.frames.trial import Engine
 from shoal.offload.trust import agree
 
@@ -23,6 +24,8 @@ _TOLERANCE = 1e-11
 
 _FUNCTIONS = ("sum", "mean", "min", "max", "count")
 _TYPES = "dl"
+
+passed_by(Engine.call)
 
 
 def _values(column: Any) -> np.ndarray | None:
@@ -80,6 +83,7 @@ def _numbers(series: Any) -> np.ndarray | None:
 
 
 def _nunique(original: Any, engine: Engine) -> Any:
+    @passed_by
     @functools.wraps(original)
     def nunique(self: Any, dropna: bool = True) -> Any:
         array = _numbers(self) if engine.allowed and dropna is True else None
@@ -92,12 +96,13 @@ def _nunique(original: Any, engine: Engine) -> Any:
             column = pl.Series(array, nan_to_null=True)
             return int(column.n_unique()) - bool(column.null_count())
 
-        return engine.call("nunique", (array.dtype.char,), array.size, lambda: original(self), other, same)
+        return engine.call("nunique", (array.dtype.char,), array.size, functools.partial(original, self), other, same)
 
     return nunique
 
 
 def _value_counts(original: Any, engine: Engine) -> Any:
+    @passed_by
     @functools.wraps(original)
     def value_counts(self: Any, *args: Any, **options: Any) -> Any:
         array = _numbers(self) if engine.allowed and not args and not options else None
@@ -113,12 +118,15 @@ def _value_counts(original: Any, engine: Engine) -> Any:
             order = np.argsort(-counts, kind="stable")
             return pd.Series(counts[order], index=pd.Index(keys[order], name=self.name), name="count")
 
-        return engine.call("value_counts", (array.dtype.char,), array.size, lambda: original(self), other, same)
+        return engine.call(
+            "value_counts", (array.dtype.char,), array.size, functools.partial(original, self), other, same
+        )
 
     return value_counts
 
 
 def _merge(original: Any, engine: Engine) -> Any:
+    @passed_by
     @functools.wraps(original)
     def merge(left: Any, right: Any, how: Any = "inner", on: Any = None, *args: Any, **options: Any) -> Any:
         keys = None
@@ -140,7 +148,7 @@ def _merge(original: Any, engine: Engine) -> Any:
             return result.set_axis(pd.RangeIndex(len(rows)), axis=0)
 
         key = (how, *kinds, left.shape[1], right.shape[1])
-        return engine.call("merge", key, len(left), lambda: original(left, right, how, on), other, same)
+        return engine.call("merge", key, len(left), functools.partial(original, left, right, how, on), other, same)
 
     return merge
 
@@ -173,6 +181,7 @@ def _joined_rows(given: Sequence[tuple[Any, Any]], how: str) -> tuple[np.ndarray
 
 
 def _aggregated(original: Any, name: str, engine: Engine) -> Any:
+    @passed_by
     @functools.wraps(original)
     def aggregate(self: Any, *args: Any, **options: Any) -> Any:
         function = args[0] if name == "" and len(args) == 1 and not options and type(args[0]) is str else name
@@ -187,7 +196,7 @@ def _aggregated(original: Any, name: str, engine: Engine) -> Any:
 
         kinds = (function, len(keys), "".join(each.dtype.char for each in columns.values()), type(self).__name__)
         size = len(self.obj)
-        return engine.call("groupby", kinds, size, lambda: original(self, *args, **options), other, same)
+        return engine.call("groupby", kinds, size, functools.partial(original, self, *args, **options), other, same)
 
     return aggregate
 
@@ -248,7 +257,7 @@ def install(engine: Engine) -> Callable[[], None]:
         replace(pd.DataFrame, "merge", lambda original: _merge(original, engine))
         for owner in (DataFrameGroupBy, SeriesGroupBy):
             for name in _FUNCTIONS:
-                replace(owner, name, lambda original, name=name: _aggregated(original, name, engine))
+                replace(owner, name, functools.partial(_aggregated, name=name, engine=engine))
             for name in ("agg", "aggregate"):
                 replace(owner, name, lambda original: _aggregated(original, "", engine))
 

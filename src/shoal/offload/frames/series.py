@@ -23,6 +23,7 @@ from shoal.offload.arrays.lazy import Lazy
 from shoal.offload.arrays.results import result_dtype
 from shoal.offload.arrays.state import is_program, state
 from shoal.offload.arrays.tracked import plain, strip
+from shoal.offload.frames.stack import passed_by
 
 _TYPES = "d?lq"
 """Double precision, booleans and 64-bit integers, as NumPy holds them."""
@@ -190,6 +191,7 @@ def _same_as_numpy(ufunc: Any, types: list[np.dtype[Any]]) -> bool:
 
 
 def _wrapped(original: Any, ufunc: Any, swapped: bool) -> Any:
+    @passed_by
     @functools.wraps(original)
     def method(self: Any, other: Any) -> Any:
         if (_is_series(self) and _size(self) >= state.threshold) and (type(other) in (int, float) or _is_series(other)):
@@ -211,6 +213,7 @@ def hash_of_name(series: Any) -> bool:
 def _choice(original: Any, where_true: bool) -> Any:
     """`mask` and `where` with a pending or plain condition and a number."""
 
+    @passed_by
     @functools.wraps(original)
     def method(self: Any, cond: Any = None, other: Any = np.nan, **options: Any) -> Any:
         plainly = not options and type(other) in (float, int) and _is_series(cond) and _is_series(self)
@@ -232,6 +235,7 @@ def _reduction(original: Any, name: str, parts: _Parts) -> Any:
     """`sum` and `mean` without missing values, and without the Series itself."""
     reducer = Reducer(name, _sum_and_count, lambda total, size: (total, size))
 
+    @passed_by
     @functools.wraps(original)
     def method(self: Any, *args: Any, **options: Any) -> Any:
         lazy = self.__dict__.get("_pending") if type(self) is PendingSeries and not args and not options else None
@@ -260,6 +264,7 @@ def _sum_and_count(block: np.ndarray) -> tuple[Any, int]:
 def _constructor(original: Any) -> Any:
     """Frames and Series hold plain arrays: captured ones are computed first."""
 
+    @passed_by
     @functools.wraps(original)
     def construct(self: Any, data: Any = None, *args: Any, **options: Any) -> None:
         if isinstance(data, np.ndarray | dict | list):

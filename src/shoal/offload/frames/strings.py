@@ -20,6 +20,7 @@ import pandas as pd
 from pandas.arrays import StringArray
 
 from shoal.offload.arrays.state import is_program, state
+from shoal.offload.frames.stack import passed_by
 from shoal.offload.profile import PROFILE
 
 _SAMPLE = 16384
@@ -76,6 +77,7 @@ def _told(name: str, began: float, size: int) -> None:
 
 
 def _mapped(original: Any, factorize: Any) -> Any:
+    @passed_by
     @functools.wraps(original)
     def apply(self: Any, f: Any, *args: Any, **options: Any) -> Any:
         dtype = options.get("dtype", args[1] if len(args) > 1 else None)
@@ -93,6 +95,7 @@ def _mapped(original: Any, factorize: Any) -> Any:
 
 
 def _compared(original: Any) -> Any:
+    @passed_by
     @functools.wraps(original)
     def compare(self: Any, other: Any, op: Any) -> Any:
         found = None
@@ -110,6 +113,7 @@ def _compared(original: Any) -> Any:
 
 
 def _factorized(original: Any) -> Any:
+    @passed_by
     @functools.wraps(original)
     def factorize(self: Any, use_na_sentinel: bool = True) -> Any:
         began = time.perf_counter()
@@ -126,6 +130,7 @@ def _factorized(original: Any) -> Any:
 
 
 def _unique(original: Any) -> Any:
+    @passed_by
     @functools.wraps(original)
     def unique(self: Any) -> Any:
         found = distinct(self, None)
