@@ -255,7 +255,8 @@ class Executor:
             return
         process.returncode = 0  # `reap` sees its end
         self.running[process.pid] = [one["id"]]
-        self.writes[one["id"]] = [*one["writes"], *one.get("touches", ())]
+        output = [one["stdout"]["file"]] if one["stdout"].get("file") else []
+        self.writes[one["id"]] = [*one["writes"], *one.get("touches", ()), *output]
 
     def limit(self) -> None:
         for name, value in self.limits.items():
