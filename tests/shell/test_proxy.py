@@ -166,6 +166,16 @@ def test_limits_hold_for_each_command(client: Client, tmp_path: Path) -> None:
         limited.process.wait()
 
 
+def test_a_command_that_takes_too_long_is_ended(client: Client, tmp_path: Path) -> None:
+    limited = Client(tmp_path / "srv", "/mnt/site", TOOLS, seconds=1)
+    try:
+        assert limited.run(["sh", "-c", "echo begun; sleep 60; echo over"])[:2] == (-9, b"begun\n")
+        assert limited.run(["cat", "a"])[1] == b"inside\n"
+    finally:
+        limited.process.kill()
+        limited.process.wait()
+
+
 def test_commands_end_with_the_connection(client: Client, tmp_path: Path) -> None:
     stage = {
         "id": 5, "path": "/usr/bin/sh", "argv": ["sh", "-c", "echo begun; sleep 77.25; sleep 77.25"], "cwd": "/mnt/site",  # noqa: E501
