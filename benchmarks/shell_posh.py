@@ -39,7 +39,9 @@ for name in [one for one in sys.argv if one.endswith(".ppm")]:
     data = open(name, "rb").read()
     width, height = (int(one) for one in data.split(maxsplit=3)[1:3])
     body, step = data[-3 * width * height:], max(width, height) // 100
-    rows = [b"".join(body[at:at + 3] for at in range(3 * y * width, 3 * (y + 1) * width, 3 * step)) for y in range(0, height, step)]
+    rows = []
+    for y in range(0, height, step):
+        rows.append(b"".join(body[at:at + 3] for at in range(3 * y * width, 3 * (y + 1) * width, 3 * step)))
     with open(os.path.join(folder, os.path.basename(name)), "wb") as out:
         out.write(b"P6 %d %d 255\\n" % (len(rows[0]) // 3, len(rows)) + b"".join(rows))
 """,
