@@ -93,7 +93,7 @@ def port_scan(bench: Bench, runs: int) -> list[Row]:
 def git_workflow(bench: Bench, runs: int) -> list[Row]:
     script = (
         "cd $M/repo && date +%N > d0/f0; git status --porcelain | wc -l; git add .; git commit -q -m more;"
-        "git status --porcelain | wc -l; git diff --stat HEAD~1 | tail -1"
+        "git status --porcelain | wc -l; git diff --name-only HEAD~1"
     )
     name = "git: status, add, commit, status, diff; 300 files"
     return ratio(bench, name, script, 10, runs)

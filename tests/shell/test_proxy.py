@@ -14,7 +14,7 @@ import pytest
 
 from shoal.shell import proxy
 from shoal.shell.executor import decode, encode
-from shoal.shell.proxy import Frame
+from shoal.shell.frames import Frame, Frames, frame
 from shoal.shell.source import source
 
 
@@ -29,7 +29,7 @@ class Client:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self.frames = proxy.Frames()
+        self.frames = Frames()
         self.waiting: list[tuple[int, int, bytes]] = []
         self.mount = mount
         hello = {
@@ -43,7 +43,7 @@ class Client:
 
     def send(self, stream: int, kind: int, data: bytes = b"") -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(proxy.frame(stream, kind, data))
+        self.process.stdin.write(frame(stream, kind, data))
         self.process.stdin.flush()
 
     def next(self) -> tuple[int, int, bytes]:
@@ -193,9 +193,7 @@ def test_commands_end_with_the_connection(client: Client, tmp_path: Path) -> Non
 
 
 @pytest.mark.few(count=2)
-@pytest.mark.parametrize(
-    "data", [b"\xff" * 100, proxy.frame(0, Frame.HELLO, b"{"), proxy.frame(3, 99), proxy.frame(0, Frame.RUN, b"[]")]
-)
+@pytest.mark.parametrize("data", [b"\xff" * 100, frame(0, Frame.HELLO, b"{"), frame(3, 99), frame(0, Frame.RUN, b"[]")])
 def test_garbage_ends_the_proxy(client: Client, data: bytes) -> None:
     assert client.process.stdin is not None
     client.process.stdin.write(data)

@@ -20,6 +20,8 @@ import pytest
 from shoal.core import Invalid
 from shoal.shell import proxy
 from shoal.shell.agent.client import ask, ensure_running
+from shoal.shell.executor import decode, encode
+from shoal.shell.frames import Frame, Frames, frame
 from shoal.shell.shared import read_config
 from shoal.shell.sites import Site, Sites, check
 from tests.shell.conftest import World, make_world
@@ -141,14 +143,14 @@ def hello(shared: Shared, root: str, token: str, tools: Sequence[str] = TOOLS) -
         "files": {},
         "locales": [],
     }
-    link.sendall(proxy.frame(0, proxy.Frame.HELLO, proxy.encode({**told, "token": token})))
-    frames, data = proxy.Frames(), b""
+    link.sendall(frame(0, Frame.HELLO, encode({**told, "token": token})))
+    frames, data = Frames(), b""
     while proxy.GREETING not in data:
         data += link.recv(1000)
     found = list(frames.feed(data.partition(proxy.GREETING)[2]))
     while not found:
         found += frames.feed(link.recv(1 << 16))
-    return link, proxy.decode(found[0][2])
+    return link, decode(found[0][2])
 
 
 def test_programs_without_an_annotation_are_not_offered_and_connections_are_counted(
@@ -244,11 +246,11 @@ def test_a_fork_bomb_is_bounded_and_ends_with_its_connection(both: tuple[World, 
         "umask": 0o22, "reads": [], "writes": [], "stdin": {}, "stdout": {"stream": True}, "merge": False,
         "credit": 1 << 20,
     }  # fmt: skip
-    link.sendall(proxy.frame(0, proxy.Frame.RUN, proxy.encode({"stages": [stage], "writes": False})))
-    frames, out = proxy.Frames(), b""
+    link.sendall(frame(0, Frame.RUN, encode({"stages": [stage], "writes": False})))
+    frames, out = Frames(), b""
     while b"all" not in out:
-        out += b"".join(body for _, kind, body in frames.feed(link.recv(1 << 16)) if kind == proxy.Frame.OUT)
-        link.sendall(proxy.frame(0, proxy.Frame.PING, bytes(8)))
+        out += b"".join(body for _, kind, body in frames.feed(link.recv(1 << 16)) if kind == Frame.OUT)
+        link.sendall(frame(0, Frame.PING, bytes(8)))
     assert 0 < len(processes("sleep\x0076.5")) < 60
     link.close()
     wait_until(lambda: not processes("76.5"), 5)

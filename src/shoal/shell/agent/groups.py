@@ -23,7 +23,8 @@ from shoal.shell.agent.relays import Ended, Relay, united
 from shoal.shell.annotations import Split
 from shoal.shell.calls import Open
 from shoal.shell.cores import must_be_text, on_cores
-from shoal.shell.proxy import STDIN_WINDOW, Frame
+from shoal.shell.frames import Frame
+from shoal.shell.proxy import STDIN_WINDOW
 from shoal.shell.sites import Site
 from shoal.shell.stages import Piece, absolute, environment_for
 

@@ -281,7 +281,7 @@ class Agent:
 
     def reachable(self) -> dict[str, Reachable]:
         """The sites as they are now."""
-        from shoal.shell.proxy import libc
+        from shoal.shell.machine import libc
 
         found = {}
         for name, one in self.connections.items():
