@@ -41,10 +41,8 @@ OUT_LIMIT = 2 << 20
 KILL_AFTER_S = 2.0
 MEASURED_BYTES = 1 << 20
 """That go out while the link holds up the rest, until its rate is taken from them."""
-MOST_CORES = 8
-"""On which the pieces of one pipeline work at once."""
-MOST_TRIALS = 4
-"""Under way, of one client."""
+MOST_CORES, MOST_TRIALS = 8, 4
+"""On which the pieces of one pipeline work at once; of one client at once."""
 GREETING = b"\nSHOAL-PROXY-1\n"
 """Before the first frame: what a login prints comes before it and is skipped."""
 
