@@ -209,6 +209,13 @@ def test_jobs_prefer_the_nodes_beside_their_sites() -> None:
     assert prefers("far") == prefers() == {}
 
 
+@pytest.mark.parametrize(
+    "text", ["git add .", "git commit -q -m x", "git diff --stat", "git log --oneline", "ls", "find"]
+)
+def test_what_works_on_its_folder_has_its_data_there(text: str) -> None:
+    assert plan([stage(*text.split(), cwd="/mnt/s/repo")], REACHABLE, {})[0].site == "s"
+
+
 def test_output_to_a_file_of_the_site_draws_the_last_stage_there() -> None:
     def output(**more: object) -> Stage:
         flags = {"flags": 0o1101, **more}

@@ -90,7 +90,7 @@ def examine(call: Call, known: Known) -> Stage:
     reads, writes = [absolute(one, call.cwd) for one in found.reads], [absolute(one, call.cwd) for one in found.writes]
     if found.stdin and call.stdin.kind is Open.FILE:
         reads.append(call.stdin.path)
-    if found.recursive and not found.reads:
+    if (found.cwd or found.recursive) and not found.reads:
         reads.append(call.cwd)
     where = {path: _site_of(path, known.sites) for path in (*reads, *writes)}
     data: dict[str, float] = {}
