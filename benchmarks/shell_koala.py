@@ -1,7 +1,7 @@
 """Scripts of the Koala suite (github.com/binpash/benchmarks, a checkout of it in FOLDER) under bash and under ours.
 
-Output, errors and status must be equal, byte for byte. Inputs are generated; they lie on a site on this machine, behind
-a stand-in for `ssh`. Needs root for the mount.
+Output, errors, status and files must be equal, byte for byte. Inputs are generated; they lie on a site on this machine,
+behind a stand-in for `ssh`. Needs root for the mount.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from common import Row, parser, report
@@ -23,6 +26,8 @@ from shoal.shell.table import LAUNCHER
 SSH = Path(__file__).parents[1] / "tests" / "shell" / "fake_ssh.py"
 WORDS = """the of and a Unix bell 1969 Ken Dennis Thompson light AT&T 127.0.0.1 10.2.3.4 pawn x4 Kx e2 poet c++ 3.2
 "quoted" dark (1970) TELEPHONE abba aba""".split()  # noqa: SIM905
+
+PAGES = ("", "poweredby.png", "wp-admin/install.php", "a.php?ref=1", "x/ref", "index.html")
 
 
 def fill(folder: Path) -> None:
@@ -40,16 +45,71 @@ def fill(folder: Path) -> None:
         f"2020-0{number(1, 9)}-1{number(9)}T{number(10, 24)}:00:{number(10, 60)},{number(40)},{number(90)},x\n"
         for _ in range(8000)
     ))  # fmt: skip
+    (folder / "temperatures").write_text("".join(
+        f"{number(10**9):088d}{random_.choice('+-')}{number(400):03d}1+9999\n" for _ in range(20_000)
+    ))  # fmt: skip
+    (folder / "tuft").write_text("".join(
+        f"{1 + day % 360 // 30}\t{1 + day % 30}\t{1995 + day // 360}\t{number(40) - 9}.{number(10)}\tX\t{city}\tY\n"
+        for city in ("Athens", "New York") for day in range(720)
+    ))  # fmt: skip
+    (folder / "nginx").mkdir()
+    for log in ("log1", "log2"):
+        (folder / "nginx" / log).write_text("".join(
+            f'10.1.2.{number(9)} - - [12/Jan/2016:12:08:{number(10, 60)} +0000] "GET /{random_.choice(PAGES)} '
+            f'HTTP/1.1" {random_.choice((200, 304, 404, 502))} {number(9000)} "-" "Mozilla/5.0" "-"\n'
+            for _ in range(3000)
+        ))  # fmt: skip
 
 
-def scripts(suite: Path, inputs: Path) -> list[tuple[Path, Path]]:
-    """Each with its input."""
-    found = [(suite / f"unixfun/scripts/{one}.sh", inputs / "text") for one in range(1, 19)]
-    found += [(suite / f"covid/scripts/{one}.sh", inputs / "covid.csv") for one in range(1, 6)]
-    for script in sorted((suite / "oneliners" / "scripts").glob("*.sh")):
-        if "aux" not in script.name:
-            found.append((script, inputs if script.name == "comm.sh" else inputs / "text"))
-    return [(script, one) for script, one in found if script.exists()]
+@dataclass(frozen=True)
+class Script:
+    """With its arguments, and what it reads from the environment."""
+
+    path: Path
+    words: tuple[str, ...]
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+def scripts(suite: Path, inputs: Path) -> list[Script]:
+    """The shown half of the suite."""
+    at = suite / "oneliners" / "scripts"
+    lines = [one for one in sorted(at.glob("*.sh")) if "aux" not in one.name]
+    found = [Script(suite / f"unixfun/scripts/{one}.sh", (f"{inputs}/text",)) for one in range(1, 19)]
+    found += [Script(suite / f"covid/scripts/{one}.sh", (f"{inputs}/covid.csv",)) for one in range(1, 6)]
+    found += [Script(one, (str(inputs if one.name == "comm.sh" else inputs / "text"),)) for one in lines]
+    statistics = {"input_file": f"{inputs}/temperatures", "statistics_dir": "."}
+    found.append(Script(suite / "weather/scripts/temp-analytics.sh", (), statistics))
+    found.append(Script(suite / "weather/scripts/tuft-weather.sh", (f"{inputs}/tuft",)))
+    found.append(Script(suite / "analytics/scripts/nginx.sh", (f"{inputs}/nginx", "out")))
+    return [one for one in found if one.path.exists()]
+
+
+PLOT = "import sys, hashlib\nprint(sys.argv[1:], hashlib.md5(sys.stdin.buffer.read()).hexdigest())\n"
+"""In place of a picture drawn with matplotlib, whose bytes hold versions."""
+
+
+def copied(suite: Path, folder: Path) -> Path:
+    """The scripts, as the top of a repository of their own, which some ask for."""
+    for one in ("oneliners", "unixfun", "covid", "weather", "analytics"):
+        shutil.copytree(suite / one / "scripts", folder / one / "scripts")
+    (folder / "weather" / "scripts" / "plot.py").write_text(PLOT)
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    return folder
+
+
+Left = tuple[int, bytes, bytes, dict[str, tuple[int, bytes]]]
+
+
+def left(program: list[str], one: Script, folder: Path, environ: Mapping[str, str]) -> Left:
+    """Status, output, errors, and the files with their modes."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    done = subprocess.run(
+        [*program, one.path, *one.words], cwd=folder, env={**environ, **one.environ}, capture_output=True, timeout=170,
+        check=False,
+    )  # fmt: skip
+    files = {str(path): (path.stat().st_mode, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
+    return done.returncode, done.stdout, done.stderr, files
 
 
 def check(suite: Path, sites: int) -> list[Row]:
@@ -62,30 +122,26 @@ def check(suite: Path, sites: int) -> list[Row]:
             fill(base / "srv" / site / "inputs")
         subprocess.run(["mount", "--bind", base / "srv", base / "mnt"], check=True)
         home, names = base / "home", [("one",), ("two",)][:sites] if sites != 1 else [("one", "two")]
-        suite_folder = f"{name}/mnt/two"
-        environ = {"PATH": os.environ["PATH"], "HOME": name, "LC_ALL": "C", "SUITE_DIR": suite_folder}
+        environ = {"PATH": os.environ["PATH"], "HOME": name, "LC_ALL": "C", "SUITE_DIR": f"{name}/mnt/two"}
         for folders in names:
             mounts = {f"{name}/mnt/{one}": f"{name}/srv/{one}" for one in folders}
             Sites.of(home).add(Site(folders[0], "s", mounts, (sys.executable, str(SSH))))
         ensure_running(home)
         for folders in names:
             ask(home, do="connect", site=folders[0])
-        all_of = scripts(suite.absolute(), base / "mnt" / "one" / "inputs")
-        equal = away = 0
+        all_of = scripts(copied(suite.absolute(), base / "suite"), base / "mnt" / "one" / "inputs")
+        equal = away = well = 0
         try:
-            for number, (script, one) in enumerate(all_of):
-                run = {"SHOAL_HOME": str(home), "SHOAL_SHELL_RUN": f"k{number}"}
-                done = [
-                    subprocess.run(
-                        [*program, script, one], cwd=script.parents[1], env={**environ, **run}, capture_output=True,
-                        timeout=120, check=False,
-                    )
-                    for program in (["bash"], [LAUNCHER])
-                ]  # fmt: skip
-                same = len({(each.returncode, each.stdout, each.stderr) for each in done}) == 1
-                equal += same
-                if not same:
-                    print(f"differs with {sites} sites: {script}", file=sys.stderr)
+            for number, one in enumerate(all_of):
+                run = {**environ, "SHOAL_HOME": str(home), "SHOAL_SHELL_RUN": f"k{number}"}
+                # Within the suite, so that its top is found.
+                expected, found = (
+                    left(words, one, base / "suite" / "work", run) for words in (["bash"], [str(LAUNCHER)])
+                )
+                equal += found == expected
+                well += expected[0] == 0
+                if found != expected:
+                    print(f"differs with {sites} sites: {one.path}", file=sys.stderr)
                 log = home / "shell" / "runs" / f"k{number}.jsonl"
                 lines = log.read_text().splitlines() if log.exists() else []
                 away += any(json.loads(line)["where"] != "here" for line in lines)
@@ -94,10 +150,10 @@ def check(suite: Path, sites: int) -> list[Row]:
             subprocess.run(["umount", "--lazy", base / "mnt"], check=True)
     where = ("all inputs local", "one site", "two sites")[sites]
     return [
-        Row(f"{where}: scripts run", len(all_of), ""),
+        Row(f"{where}: scripts run", len(all_of), ""), Row(f"{where}: with status 0 in bash", well, ""),
         Row(f"{where}: equal to bash, byte for byte", equal, "", "all", equal == len(all_of)),
         Row(f"{where}: with commands on a site", away, ""),
-    ]
+    ]  # fmt: skip
 
 
 def main() -> int:

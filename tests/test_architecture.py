@@ -74,8 +74,8 @@ def test_each_package_says_what_it_is(package: Path) -> None:
     assert ast.get_docstring(ast.parse((package / "__init__.py").read_text())), "a package's docstring is its sign"
 
 
-ONE_FILE = {"src/shoal/engine/local/supervisor.py": 820, "src/shoal/shell/proxy.py": 590}
-"""They run as single scripts in an isolated interpreter; the proxy is sent with its executor."""
+ONE_FILE = {"src/shoal/engine/local/supervisor.py": 820}
+"""It runs as a single script in an isolated interpreter."""
 
 
 def test_a_module_stays_readable() -> None:

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #define DECIDE_MS 10000      // a site that is being connected to; an agent that dies is noticed at once
 #define CHUNK (256 << 10)
@@ -75,17 +76,30 @@ static int is_same(pid_t parent, int fd, int theirs) {
     return syscall(SYS_kcmp, getpid(), parent, KCMP_FILE, fd, theirs) == 0;
 }
 
-static int is_shared(pid_t parent, int fd, int is_pipe) {
-    if (is_pipe) return is_same(parent, fd, fd);
+// Whether a process has the open file under any number, but not this one's own `fd`.
+static int is_shared_within(pid_t process, int fd) {
     char folder[64];
-    snprintf(folder, sizeof folder, "/proc/%d/fd", parent);
+    snprintf(folder, sizeof folder, "/proc/%d/fd", process);
     DIR *found = opendir(folder);
     if (!found) return 1;
     int shared = 0;
     for (struct dirent *one; !shared && (one = readdir(found));)
-        if (one->d_name[0] != '.') shared = is_same(parent, fd, atoi(one->d_name));
+        if (one->d_name[0] != '.' && !(process == getpid() && atoi(one->d_name) == fd))
+            shared = is_same(process, fd, atoi(one->d_name));
     closedir(found);
     return shared;
+}
+
+static int is_shared(pid_t parent, int fd, int is_pipe) {
+    return is_pipe ? is_same(parent, fd, fd) : is_shared_within(parent, fd);
+}
+
+// Whether another process may write to the file that is stdout, at the same place in it: the parent, a child of what this
+// process was before, or who got another number of it.
+static int is_output_shared(pid_t parent) {
+    siginfo_t info;
+    if (is_shared(parent, 1, 0) || !waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT)) return 1;
+    return is_shared_within(getpid(), 1);
 }
 
 static void put_fd(pid_t parent, int fd) {
@@ -97,7 +111,8 @@ static void put_fd(pid_t parent, int fd) {
         snprintf(text, sizeof text, "%s %lu %d", found.st_ino == outer[fd] ? "outer" : "pipe",
                  (unsigned long)found.st_ino, is_shared(parent, fd, 1));
     else if (S_ISREG(found.st_mode) && !path_of_fd(fd, where, sizeof where))
-        snprintf(text, sizeof text, "file %d %d %lld %lu:%lu %s", flags, fd == 0 && is_shared(parent, fd, 0),
+        snprintf(text, sizeof text, "file %d %d %lld %lu:%lu %s", flags,
+                 fd == 0 ? is_shared(parent, fd, 0) : fd == 1 && is_output_shared(parent),
                  (long long)lseek(fd, 0, SEEK_CUR), (unsigned long)found.st_dev, (unsigned long)found.st_ino, where);
     else if (S_ISCHR(found.st_mode) && !stat("/dev/null", &null) && null.st_rdev == found.st_rdev)
         snprintf(text, sizeof text, "null");

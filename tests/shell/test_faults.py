@@ -70,8 +70,9 @@ def test_a_link_that_ends_at_some_byte(own_world: World, at: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_link_that_stands_still(own_world: World) -> None:
-    own_world.begin(SHOAL_TEST_STALL_AT="400000")
+@pytest.mark.parametrize("stall", ["400000", "400000:60"], ids=["for ever", "for a minute"])
+def test_a_link_that_stands_still(own_world: World, stall: str) -> None:
+    own_world.begin(SHOAL_TEST_STALL_AT=stall)
     own_world.fill(BIG)
     found = own_world.shoal("cat $M/big | grep -c line; echo ${PIPESTATUS[*]}")
     again = own_world.plain("cat $M/big | grep -c line; echo ${PIPESTATUS[*]}")

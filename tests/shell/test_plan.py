@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.shell.agent.mounts import leaves_alone
 from shoal.shell.annotations import Split, load
 from shoal.shell.baselines import dynamic_program, heuristic
 from shoal.shell.calls import Call, Descriptor, Open
@@ -206,3 +207,36 @@ def test_jobs_prefer_the_nodes_beside_their_sites() -> None:
 
     assert prefers("far", "store", "gone") == {"n1": NEAR_S, "n2": NEAR_S}
     assert prefers("far") == prefers() == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["git add .", "git commit -q -m x", "git diff --stat", "git log --oneline", "ls", "find"]
+)
+def test_what_works_on_its_folder_has_its_data_there(text: str) -> None:
+    assert plan([stage(*text.split(), cwd="/mnt/s/repo")], REACHABLE, {})[0].site == "s"
+
+
+def test_output_to_a_file_of_the_site_draws_the_last_stage_there() -> None:
+    def output(**more: object) -> Stage:
+        flags = {"flags": 0o1101, **more}
+        told = Descriptor(Open.FILE, 9, path="/mnt/s/out", **flags)  # type: ignore[arg-type]
+        return stage("od", "-c", before=101, stdout=told)
+
+    first = stage("cat", "/mnt/s/f", sizes={"/mnt/s/f": 1e8}, after=101)
+    there, shared = output(), output(shared=True)
+    assert (there.output, shared.output, output(flags=0).output) == ("s", "", "")
+    found = plan([first, there], REACHABLE, {})
+    assert [one.site for one in found] == ["s", "s"]
+    assert found[1].why.endswith("and writes 300 MB there")
+    assert plan([first, shared], REACHABLE, {})[1].site == HERE
+
+
+def test_a_mount_that_sends_files_whole_is_written_here(tmp_path: Path) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(
+        "22 1 8:1 / / rw - ext4 /dev/sda rw\n23 22 0:5 / /mnt/s rw - fuse.sshfs far:/ rw\n"
+        "24 22 0:6 / /mnt/a\\040b rw shared:1 - fuse.rclone far: rw\n25 22 0:7 / /mnt/n rw - nfs4 far:/ rw\n"
+    )
+    paths = ["/mnt/s/x", "/mnt/a b/x", "/mnt/n", "/mnt/other"]
+    assert [leaves_alone(one, table) for one in paths] == [True, False, True, True]
+    assert not leaves_alone("/x", tmp_path / "nosuch")

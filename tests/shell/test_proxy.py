@@ -14,7 +14,7 @@ import pytest
 
 from shoal.shell import proxy
 from shoal.shell.executor import decode, encode
-from shoal.shell.proxy import Frame
+from shoal.shell.frames import Frame, Frames, frame
 from shoal.shell.source import source
 
 
@@ -29,7 +29,7 @@ class Client:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self.frames = proxy.Frames()
+        self.frames = Frames()
         self.waiting: list[tuple[int, int, bytes]] = []
         self.mount = mount
         hello = {
@@ -43,7 +43,7 @@ class Client:
 
     def send(self, stream: int, kind: int, data: bytes = b"") -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(proxy.frame(stream, kind, data))
+        self.process.stdin.write(frame(stream, kind, data))
         self.process.stdin.flush()
 
     def next(self) -> tuple[int, int, bytes]:
@@ -166,6 +166,16 @@ def test_limits_hold_for_each_command(client: Client, tmp_path: Path) -> None:
         limited.process.wait()
 
 
+def test_a_command_that_takes_too_long_is_ended(client: Client, tmp_path: Path) -> None:
+    limited = Client(tmp_path / "srv", "/mnt/site", TOOLS, seconds=1)
+    try:
+        assert limited.run(["sh", "-c", "echo begun; sleep 60; echo over"])[:2] == (-9, b"begun\n")
+        assert limited.run(["cat", "a"])[1] == b"inside\n"
+    finally:
+        limited.process.kill()
+        limited.process.wait()
+
+
 def test_commands_end_with_the_connection(client: Client, tmp_path: Path) -> None:
     stage = {
         "id": 5, "path": "/usr/bin/sh", "argv": ["sh", "-c", "echo begun; sleep 77.25; sleep 77.25"], "cwd": "/mnt/site",  # noqa: E501
@@ -183,9 +193,7 @@ def test_commands_end_with_the_connection(client: Client, tmp_path: Path) -> Non
 
 
 @pytest.mark.few(count=2)
-@pytest.mark.parametrize(
-    "data", [b"\xff" * 100, proxy.frame(0, Frame.HELLO, b"{"), proxy.frame(3, 99), proxy.frame(0, Frame.RUN, b"[]")]
-)
+@pytest.mark.parametrize("data", [b"\xff" * 100, frame(0, Frame.HELLO, b"{"), frame(3, 99), frame(0, Frame.RUN, b"[]")])
 def test_garbage_ends_the_proxy(client: Client, data: bytes) -> None:
     assert client.process.stdin is not None
     client.process.stdin.write(data)

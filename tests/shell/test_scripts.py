@@ -159,3 +159,27 @@ def test_without_its_agent_a_script_runs_here(own_world: World) -> None:
     own_world.fill()
     expected = own_world.plain("cat $M/a.txt | grep alpha | wc -l; echo ${PIPESTATUS[*]}")
     assert own_world.plain("cat $M/a.txt | grep alpha | wc -l; echo ${PIPESTATUS[*]}", **environ) == expected
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "cat $M/a.txt | sort -r > $M/out; wc $M/out; head -1 $M/out",
+        "sort $M/a.txt >> $M/b.txt; sort $M/b.txt | md5sum; echo old > $M/c; grep alpha $M/a.txt 1<> $M/c; wc $M/c",
+        "{ grep 'alpha 7' $M/a.txt; sort $M/b.txt; } > $M/out; md5sum $M/out; exec 5> $M/o; sort $M/b.txt >&5; wc $M/o",
+        "(sort $M/a.txt & sort $M/b.txt; wait) > $M/o; exec 5> $M/p; sort $M/a.txt >&5 & sort $M/a.txt >&5 & exec 5>&-;"
+        "wait; for i in o p; do sort $M/$i | md5sum; done; rm $M/[op]",
+        "sort $M/a.txt > $M/x & sort -r $M/a.txt > $M/y & wait; cat $M/x $M/y | md5sum; (umask 7; sort $M/b.txt > z)",
+        "grep '[' $M/a.txt > $M/out; sort $M/nosuch > $M/out2; grep nothing $M/a.txt > $M/out; echo $?; wc $M/out*",
+        "sort $M/a.txt > $M/out 2>&1; sort $M/nosuch > $M/out2 2>&1; cat $M/out2; ln -s out $M/l; sort $M/b.txt > $M/l",
+        "cd $M/dir; sort ../a.txt > ../out; cat < ../out > new; cmp new $M/out; set -C; sort c.txt > new; echo $?; ls",
+    ],
+)
+def test_output_to_a_file_of_a_site_is_written_there(world: World, script: str) -> None:
+    world.same(script + STATUS)
+
+
+def test_such_output_does_not_cross_the_link(world: World) -> None:
+    entries = world.same("cat $M/a.txt | sort -r > $M/out", away=2)
+    assert entries[-1]["moved"] == 0
+    assert "there" in str(entries[-1]["why"])

@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,12 @@ import pytest
 from shoal.core import Invalid
 from shoal.shell import proxy
 from shoal.shell.agent.client import ask, ensure_running
+from shoal.shell.executor import decode, encode
+from shoal.shell.frames import Frame, Frames, frame
 from shoal.shell.shared import read_config
 from shoal.shell.sites import Site, Sites, check
 from tests.shell.conftest import World, make_world
-from tests.shell.test_faults import wait_until
+from tests.shell.test_faults import processes, wait_until
 
 SHOAL = str(Path(sys.executable).with_name("shoal"))
 
@@ -48,7 +50,7 @@ class Shared:
             (self.readable / name).write_text("a\n")
             (self.readable / name).chmod(mode)
         if os.geteuid() == 0:
-            users["dave"] = {"roots": [str(self.readable)], "run_as": "nobody"}
+            users["dave"] = {"roots": [str(self.readable)], "run_as": "nobody", "processes": 60}
         for name, user in users.items():
             if os.geteuid() == 0:
                 user.setdefault("run_as", "root")
@@ -125,21 +127,30 @@ def test_who_may_not_come_in_is_told_why(both: tuple[World, Shared], user: str, 
     world.same("grep -c alpha $M/a.txt", away=0)
 
 
-def hello(shared: Shared, root: str, token: str) -> tuple[ssl.SSLSocket, Any]:
+TOOLS = ["/bin/sh", "/usr/bin/cat", "/usr/bin/python3", "/root/cat"]
+
+
+def hello(shared: Shared, root: str, token: str, tools: Sequence[str] = TOOLS) -> tuple[ssl.SSLSocket, Any]:
     """A client of another make, and its welcome."""
     context = ssl.create_default_context(cafile=str(shared.folder / "cert.pem"))
     context.check_hostname = False
     link = context.wrap_socket(socket.create_connection(("127.0.0.1", shared.port)))
-    tools = ["/bin/sh", "/usr/bin/cat", "/usr/bin/python3", "/root/cat"]
-    told = {"sites": {"/mnt/x": root}, "tools": tools, "limits": {}, "home": "/home/x", "files": {}, "locales": []}
-    link.sendall(proxy.frame(0, proxy.Frame.HELLO, proxy.encode({**told, "token": token})))
-    frames, data = proxy.Frames(), b""
+    told = {
+        "sites": {"/mnt/x": root},
+        "tools": list(tools),
+        "limits": {},
+        "home": "/home/x",
+        "files": {},
+        "locales": [],
+    }
+    link.sendall(frame(0, Frame.HELLO, encode({**told, "token": token})))
+    frames, data = Frames(), b""
     while proxy.GREETING not in data:
         data += link.recv(1000)
     found = list(frames.feed(data.partition(proxy.GREETING)[2]))
     while not found:
         found += frames.feed(link.recv(1 << 16))
-    return link, proxy.decode(found[0][2])
+    return link, decode(found[0][2])
 
 
 def test_programs_without_an_annotation_are_not_offered_and_connections_are_counted(
@@ -221,3 +232,25 @@ def test_commands_have_the_rights_of_the_account_that_is_named(both: tuple[World
     assert found.stdout == b"1\n"
     assert b"Permission denied" in found.stderr
     assert world.plain(f"grep -c a {folder}/roots").stdout == b"1\n", "root itself may read it"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs commands with the rights of others")
+def test_a_fork_bomb_is_bounded_and_ends_with_its_connection(both: tuple[World, Shared]) -> None:
+    _, shared = both
+    link, told = hello(shared, str(shared.readable), "secret of dave", ["/usr/bin/awk"])
+    if "bubblewrap" in told.get("failed", ""):
+        pytest.skip(told["failed"])
+    bomb = 'BEGIN { for (i = 0; i < 300; i++) system("sleep 76.5 &"); print "all"; fflush(); system("sleep 76.5") }'
+    stage = {
+        "id": 5, "path": "/usr/bin/awk", "argv": ["awk", bomb], "cwd": "/mnt/x", "env": {"PATH": "/usr/bin:/bin"},
+        "umask": 0o22, "reads": [], "writes": [], "stdin": {}, "stdout": {"stream": True}, "merge": False,
+        "credit": 1 << 20,
+    }  # fmt: skip
+    link.sendall(frame(0, Frame.RUN, encode({"stages": [stage], "writes": False})))
+    frames, out = Frames(), b""
+    while b"all" not in out:
+        out += b"".join(body for _, kind, body in frames.feed(link.recv(1 << 16)) if kind == Frame.OUT)
+        link.sendall(frame(0, Frame.PING, bytes(8)))
+    assert 0 < len(processes("sleep\x0076.5")) < 60
+    link.close()
+    wait_until(lambda: not processes("76.5"), 5)

@@ -13,7 +13,7 @@ from shoal.shell.plan import plan, ratio_key, uncertain
 from shoal.shell.stages import Reachable
 from tests.shell.conftest import World
 from tests.shell.test_plan import REACHABLE, pipeline
-from tests.shell.test_proxy import TOOLS, Client, decode, encode, proxy
+from tests.shell.test_proxy import TOOLS, Client, Frame, decode, encode
 
 LARGE = {"/mnt/s/f": 1e8}
 
@@ -70,8 +70,8 @@ def test_a_trial_tells_counts_and_is_confined(tmp_path) -> None:  # type: ignore
                 {"path": f"/usr/bin/{one[0]}", "argv": one, "cwd": "/mnt/site", "env": {"PATH": "/usr/bin:/bin"},
                  "umask": 0o22, "reads": [], "writes": [], "stdin": {}} for one in words
             ]  # fmt: skip
-            client.send(7, proxy.Frame.TRY, encode({"stages": stages, "feeds": [[feed, 0]]}))
-            return [int(one) for one in decode(client.take(proxy.Frame.TRIED))]
+            client.send(7, Frame.TRY, encode({"stages": stages, "feeds": [[feed, 0]]}))
+            return [int(one) for one in decode(client.take(Frame.TRIED))]
 
         whole = 7 * ((1 << 20) // 7)
         assert tried(["cat"], ["sed", "s/line//"]) == [whole, whole, whole * 3 // 7]

@@ -15,11 +15,14 @@ import socket
 import stat
 import struct
 import subprocess
+import time
 from typing import Any, Callable, Sequence  # noqa: UP035 - runs on Python 3.8
 
 from shoal.shell.pieces import Conductor, Feeds, close_all, fork, raw, spawn, try_out
 
 REPORT_BYTES = 1 << 16
+LOOK_S = 0.5
+"""Between two looks at what takes too long."""
 
 
 def encode(value: Any) -> bytes:
@@ -78,10 +81,12 @@ class Executor:
         self.link = link
         self.roots: list[str] = settings["roots"]
         self.limits: dict[str, int] = dict(settings["limits"])
+        self.seconds = self.limits.pop("seconds", None)
         core = self.limits.pop("RLIMIT_CORE", resource.RLIM_INFINITY)
         resource.setrlimit(resource.RLIMIT_CORE, (core, core))
         self.cores = min(settings["cores"], len(os.sched_getaffinity(0)))
         self.running: dict[int, list[int]] = {}
+        self.began: dict[int, float] = {}
         self.reports: dict[int, Report] = {}
         self.selector = selectors.DefaultSelector()
         self.ended: list[dict[str, Any]] = []
@@ -101,7 +106,7 @@ class Executor:
         selector.register(reader, selectors.EVENT_READ)
         try:
             while True:
-                for key, _ in selector.select():
+                for key, _ in selector.select(self.seconds and LOOK_S):
                     if key.fileobj is self.link:
                         message, descriptors = receive_message(self.link)
                         self.handle(message, descriptors)
@@ -110,6 +115,7 @@ class Executor:
                     else:
                         self.hear(key.data)
                 self.reap()
+                self.end_late()
         except (EOFError, ConnectionError):
             for pid in self.running:
                 signal_group(pid, signal.SIGKILL)
@@ -255,11 +261,22 @@ class Executor:
             return
         process.returncode = 0  # `reap` sees its end
         self.running[process.pid] = [one["id"]]
-        self.writes[one["id"]] = [*one["writes"], *one.get("touches", ())]
+        output = [one["stdout"]["file"]] if one["stdout"].get("file") else []
+        self.writes[one["id"]] = [*one["writes"], *one.get("touches", ()), *output]
 
     def limit(self) -> None:
         for name, value in self.limits.items():
             resource.setrlimit(getattr(resource, name), (value, value))
+
+    def end_late(self) -> None:
+        """Commands that take longer than they may."""
+        if self.seconds is None:
+            return
+        now = time.monotonic()
+        self.began = {pid: self.began.get(pid, now) for pid in self.running}
+        for pid, began in self.began.items():
+            if now - began > self.seconds:
+                signal_group(pid, signal.SIGKILL)
 
     def reap(self) -> None:
         while self.ended:

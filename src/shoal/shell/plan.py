@@ -143,7 +143,8 @@ def _placed(
         seconds = tuple(work + PASSING_S if site == HERE else work if site in one.sites else inf for site in places)
         nodes.append(Node(one.title, seconds, tuple(inputs), flow[at][1]))
         own.append(len(nodes) - 1)
-    nodes.append(Node("output", (0.0,) * len(places), (own[-1],), 0.0, 0))
+    end = places.index(stages[-1].output) if stages[-1].output in names else 0
+    nodes.append(Node("output", (0.0,) * len(places), (own[-1],), 0.0, end))
     trips = tuple((reachable[name].link_bytes_per_s, reachable[name].round_trip_s) for name in names)
     found = _assignment(tuple(nodes), tuple(names), trips)
     return [places[found[one]] for one in own]
@@ -234,9 +235,8 @@ def _why(at: int, where: Sequence[str], stages: Sequence[Stage], flow: Sequence[
         return _why_local(one, at, stages, flow)
     if one.data:
         return f"on {site}: its data, about {size(sum(one.data.values()))}, lies there"
-    return (
-        f"on {site}: it reads {size(flow[at][0])} from {stages[at - 1].title} there, and sends on {size(flow[at][1])}"
-    )
+    does = f"and writes {size(flow[at][1])} there" if one.output == site else f"and sends on {size(flow[at][1])}"
+    return f"on {site}: it reads {size(flow[at][0])} from {stages[at - 1].title} there, {does}"
 
 
 def size(count: float) -> str:

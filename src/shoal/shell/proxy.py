@@ -13,29 +13,24 @@ import contextlib
 import errno
 import fcntl
 import functools
-import hashlib
-import locale
 import os
 import selectors
-import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Iterator, Sequence  # noqa: UP035 - runs on Python 3.8
+from typing import Any, Callable, Sequence  # noqa: UP035 - runs on Python 3.8
 
 from shoal.shell.executor import Executor, Refusal, decode, encode, receive_message, send_message
+from shoal.shell.frames import Frame, Frames, frame
+from shoal.shell.machine import fingerprint, interpreter, libc, listing, namespace, working_locales
 from shoal.shell.pieces import close_all
 
 PROTOCOL = 2
 TRIES_COMMANDS = 2
 """The protocol from which on a proxy knows TRY."""
-HEAD = struct.Struct(">IBI")
-"""Of each frame: the stream, the kind, and the size of what follows."""
-MAX_FRAME = 8 << 20
-"""Larger than any list of arguments that a kernel takes; who announces more talks garbage."""
 CHUNK = 128 << 10
 STDIN_WINDOW = 256 << 10
 """Bytes of a command's input that may be on their way or wait here."""
@@ -46,92 +41,10 @@ OUT_LIMIT = 2 << 20
 KILL_AFTER_S = 2.0
 MEASURED_BYTES = 1 << 20
 """That go out while the link holds up the rest, until its rate is taken from them."""
-WORLD = "shoal-site"
-MOST_NAMES = 50
-MOST_CORES = 8
-MOST_TRIALS = 4
-"""On which the pieces of one pipeline work at once."""
+MOST_CORES, MOST_TRIALS = 8, 4
+"""On which the pieces of one pipeline work at once; of one client at once."""
 GREETING = b"\nSHOAL-PROXY-1\n"
 """Before the first frame: what a login prints comes before it and is skipped."""
-
-
-class Frame:
-    """Kinds of frames. From the client: HELLO, RUN, DATA, END, KILL, PING, TRY. From the proxy: WELCOME, STARTED,
-    REFUSED, OUT, ERR, EXIT, PONG, TRIED. Both: CREDIT."""
-
-    HELLO, WELCOME, RUN, STARTED, REFUSED, DATA, END, OUT, ERR, EXIT, CREDIT, KILL, PING, PONG, TRY, TRIED = range(16)
-
-
-def frame(stream: int, kind: int, data: bytes = b"") -> bytes:
-    return HEAD.pack(stream, kind, len(data)) + data
-
-
-class Frames:
-    """Takes frames out of a stream of bytes. Raises ValueError for garbage."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
-        self._buffer += data
-        at = 0
-        while len(self._buffer) - at >= HEAD.size:
-            stream, kind, size = HEAD.unpack_from(self._buffer, at)
-            if size > MAX_FRAME or kind > Frame.TRIED:
-                raise ValueError("this is no frame")
-            if len(self._buffer) - at - HEAD.size < size:
-                break
-            at += HEAD.size
-            yield stream, kind, bytes(self._buffer[at : at + size])
-            at += size
-        del self._buffer[:at]
-
-
-# --- the namespace ---
-
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt")
-_ETC = (
-    "alternatives", "fonts", "gitconfig", "group", "ImageMagick-6", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
-    "locale.alias", "localtime", "magic", "magic.mime", "mime.types", "nsswitch.conf", "passwd", "timezone",
-)  # fmt: skip
-"""Of the site's own system a command sees its programs and these files, and nothing of its users."""
-
-
-def namespace(sites: dict[str, str], home: str, *, writes: bool) -> list[str] | None:
-    """The command line that runs a program where each folder of the site has the client's name for it."""
-    found = shutil.which("bwrap")
-    if found is None:
-        return None
-    apart = ("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts")
-    line = [found, "--die-with-parent", *apart, "--hostname", WORLD]
-    if os.geteuid() == 0:
-        # As root reads through a mount, and nothing more.
-        line += ["--cap-drop", "ALL"]
-        for one in ("CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_CHOWN"):
-            line += ["--cap-add", one]
-    for path in _SYSTEM:
-        if os.path.islink(path):
-            line += ["--symlink", os.readlink(path), path]
-        elif os.path.isdir(path):
-            line += ["--ro-bind", path, path]
-    for name in _ETC:
-        line += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run", "--dir", home]
-    python = interpreter()
-    if not python.startswith(_SYSTEM):
-        line += ["--ro-bind", sys.base_prefix, sys.base_prefix]
-    for mount, root in sorted(sites.items()):
-        line += ["--bind" if writes else "--ro-bind", root, mount]
-    return [*line, "--chdir", "/", "--"]
-
-
-def interpreter() -> str:
-    """A Python that is there within the namespace too, if this machine's system has one."""
-    own = os.path.realpath(sys.executable)
-    return next((one for one in (own, "/usr/bin/python3") if one.startswith(_SYSTEM) and os.path.exists(one)), own)
-
-
-# --- the proxy ---
 
 
 class Stage:
@@ -191,7 +104,8 @@ class Proxy:
         self.stages: dict[int, Stage] = {}
         self.trials: set[int] = set()
         self.rate = 0.0
-        self.held_up: tuple[float, int] | None = None
+        self.held_up: float | None = None
+        self.slow_bytes, self.slow_s = 0, 0.0
         self.executors: dict[tuple[bool, Any], socket.socket] = {}
         self.processes: list[Any] = []
         self.selector = selectors.DefaultSelector()
@@ -251,19 +165,19 @@ class Proxy:
             try:
                 done = self.link.send(bytes(self.out[: 1 << 20]))
             except BlockingIOError:
-                self.held_up = self.held_up or (self.clock(), 0)
+                self.held_up = self.held_up or self.clock()
                 return
             del self.out[:done]
             if self.held_up is not None:
-                self.measure(*self.held_up, done)
+                self.measure(self.held_up, done)
         self.held_up = None
 
-    def measure(self, since: float, before: int, done: int) -> None:
+    def measure(self, since: float, done: int) -> None:
         """The rate of the link, while more waits than it takes."""
-        self.held_up = since, before + done
-        seconds = self.clock() - since
-        if before + done >= MEASURED_BYTES and seconds > 0:
-            self.rate, self.held_up = (before + done) / seconds, None
+        self.held_up = self.clock()
+        self.slow_bytes, self.slow_s = self.slow_bytes + done, self.slow_s + self.held_up - since
+        if self.slow_bytes >= MEASURED_BYTES and self.slow_s > 0:
+            self.rate, self.slow_bytes, self.slow_s = self.slow_bytes / self.slow_s, 0, 0.0
 
     def read_client(self) -> None:
         try:
@@ -560,41 +474,6 @@ def _joint(pipes: dict[Any, tuple[int, int]], name: Any) -> tuple[int, int]:
     if name not in pipes:
         pipes[name] = os.pipe()
     return pipes[name]
-
-
-def libc() -> str:
-    try:
-        return os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (ValueError, OSError):
-        return ""
-
-
-def working_locales(names: Sequence[str]) -> list[str]:
-    """Those that this machine has."""
-    found = []
-    for name in names:
-        with contextlib.suppress(locale.Error):
-            locale.setlocale(locale.LC_ALL, name)
-            found.append(name)
-    locale.setlocale(locale.LC_ALL, "C")
-    return found
-
-
-def listing(folder: str) -> list[str] | None:
-    """Some names in it, so that the client can see that its mount shows the same folder; None where there is none."""
-    try:
-        return sorted(os.fsencode(one).decode("utf-8", "surrogateescape") for one in os.listdir(folder))[:MOST_NAMES]
-    except OSError:
-        return None
-
-
-def fingerprint(path: str) -> str | None:
-    """The program's hash, which is equal on two machines that have the same build of it; None where there is none."""
-    try:
-        with open(path, "rb") as file:
-            return hashlib.sha256(file.read()).hexdigest()[:32]
-    except OSError:
-        return None
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -37,6 +37,7 @@ _LIMITS = {
     "cpu_s": "RLIMIT_CPU",
     "processes": "RLIMIT_NPROC",
     "file_bytes": "RLIMIT_FSIZE",
+    "seconds": "seconds",
 }
 
 
@@ -59,6 +60,7 @@ class User:
     cpu_s: int | None = None
     processes: int | None = None
     file_bytes: int | None = None
+    seconds: int | None = None
 
     @property
     def limits(self) -> dict[str, int]:

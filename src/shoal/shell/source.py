@@ -6,7 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-PARTS = ("pieces", "executor", "proxy")
+PARTS = ("pieces", "frames", "machine", "executor", "proxy")
 _OURS = re.compile(r"^from (?:shoal\.|__future__).*? import (?:\([^)]*\)|[^\n]*)\n", re.MULTILINE)
 
 

@@ -5,7 +5,7 @@ places it may run.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -49,7 +49,7 @@ class Piece:
 @dataclass(frozen=True, slots=True)
 class Stage:
     """`sites` are those where it may run beside here; `refusals` say of the others why not. `data` are the bytes that
-    it reads from each site. `pieces`: it may be split over sites."""
+    it reads from each site. `pieces`: it may be split over sites. `output`: the site on which its stdout is a file."""
 
     call: Call
     match: Match | None
@@ -58,6 +58,7 @@ class Stage:
     data: Mapping[str, float] = field(default_factory=dict)
     files: int = 0
     pieces: tuple[Piece, ...] = ()
+    output: str = ""
 
     @property
     def title(self) -> str:
@@ -70,12 +71,14 @@ UNKNOWN_BYTES = 16e6
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the agent knows when it looks at a call."""
+    """What the agent knows when it looks at a call. `leaves_alone`: whether a file below a mount that is open here may
+    be written over there."""
 
     sites: Sites
     reachable: Mapping[str, Reachable]
     annotations: Mapping[str, Sequence[Annotation]]
     sizes: Mapping[str, float]
+    leaves_alone: Callable[[str], bool] = lambda _: True
 
 
 def examine(call: Call, known: Known) -> Stage:
@@ -89,7 +92,7 @@ def examine(call: Call, known: Known) -> Stage:
     reads, writes = [absolute(one, call.cwd) for one in found.reads], [absolute(one, call.cwd) for one in found.writes]
     if found.stdin and call.stdin.kind is Open.FILE:
         reads.append(call.stdin.path)
-    if found.recursive and not found.reads:
+    if (found.cwd or found.recursive) and not found.reads:
         reads.append(call.cwd)
     where = {path: _site_of(path, known.sites) for path in (*reads, *writes)}
     data: dict[str, float] = {}
@@ -104,7 +107,20 @@ def examine(call: Call, known: Known) -> Stage:
         elif each.name in where.values() or known.sites.of_path(call.cwd) is not None:
             why = reason
     pieces = () if allowed & set(data) else _pieces(call, found, known, where)
-    return Stage(call, found, frozenset(allowed), "" if allowed else why, data, len(reads), pieces)
+    output = _output(call, known) if allowed else ""
+    return Stage(call, found, frozenset(allowed), "" if allowed else why, data, len(reads), pieces, output)
+
+
+def _output(call: Call, known: Known) -> str:
+    """The site on which a command can write its output itself: to a file that no other process here has open, since
+    these would share a place in it."""
+    told = call.stdout
+    if told.kind is not Open.FILE or told.shared or call.one_output or told.flags & os.O_ACCMODE == os.O_RDONLY:
+        return ""
+    site = known.sites.of_path(told.path)
+    if site is None or told.path.endswith(" (deleted)") or not known.reachable[site.name].namespaces:
+        return ""
+    return site.name if known.leaves_alone(told.path) else ""
 
 
 def _never(call: Call, found: Match) -> str:

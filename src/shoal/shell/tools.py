@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from shoal.shell.proxy import fingerprint
+from shoal.shell.machine import fingerprint
 
 FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
 _MOST_LOCALES = 40

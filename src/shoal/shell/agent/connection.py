@@ -14,7 +14,7 @@ import structlog
 from shoal.shell import proxy
 from shoal.shell.agent.transports import Transport, open_transport
 from shoal.shell.executor import decode, encode
-from shoal.shell.proxy import Frame, Frames
+from shoal.shell.frames import Frame, Frames, frame
 from shoal.shell.sites import Site
 
 log = structlog.get_logger("shoal.shell")
@@ -111,7 +111,7 @@ class Connection:
 
     async def _connect(self) -> tuple[Frames, asyncio.StreamReader]:
         self._transport = link = await open_transport(self.site)
-        link.writer.write(proxy.frame(0, Frame.HELLO, encode({**self._hello(), **link.credentials})))
+        link.writer.write(frame(0, Frame.HELLO, encode({**self._hello(), **link.credentials})))
         rest = await self._greeting(link)
         frames = Frames()
         while True:
@@ -208,7 +208,7 @@ class Connection:
 
     def _send(self, stream: int, kind: int, data: bytes = b"") -> None:
         if self._transport is not None and not self._transport.writer.is_closing():
-            self._transport.writer.write(proxy.frame(stream, kind, data))
+            self._transport.writer.write(frame(stream, kind, data))
 
     def number(self) -> int:
         return next(self._numbers)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,8 @@ from shoal.shell.agent.relays import Ended, Relay, united
 from shoal.shell.annotations import Split
 from shoal.shell.calls import Open
 from shoal.shell.cores import must_be_text, on_cores
-from shoal.shell.proxy import STDIN_WINDOW, Frame
+from shoal.shell.frames import Frame
+from shoal.shell.proxy import STDIN_WINDOW
 from shoal.shell.sites import Site
 from shoal.shell.stages import Piece, absolute, environment_for
 
@@ -92,7 +94,13 @@ class Group:
 
     @property
     def _changes(self) -> bool:
-        return any(one.stage.match is not None and one.stage.match.changes for one in self.relays)
+        return self._writes_there or any(one.stage.match and one.stage.match.changes for one in self.relays)
+
+    @property
+    def _writes_there(self) -> bool:
+        """The last stage writes its output to a file of its site."""
+        last = self.relays[-1]
+        return bool(last.stage.output) and last.decision.site == last.stage.output
 
     def _start(self) -> None:
         first = self.relays[0]
@@ -155,7 +163,7 @@ class Group:
             "id": number, "path": call.path, "argv": argv, "cwd": call.cwd, "env": environment_for(call, found),
             "umask": call.umask, "reads": reads, "writes": [absolute(one, call.cwd) for one in found.writes],
             "touches": [absolute(one, call.cwd) for one in found.annotation.touches] if found.changes else [],
-            "stdin": stdin, "stdout": {"pipe": at} if at < len(self.relays) - 1 else {"stream": True},
+            "stdin": stdin, "stdout": {"pipe": at} if at < len(self.relays) - 1 else self._output(),
             "merge": call.one_output, "credit": window,
         }  # fmt: skip
         if not connection.site.holds(call.cwd):
@@ -163,6 +171,12 @@ class Group:
         if not connection.welcome.get("namespaces"):
             _translate(told, found.path_positions if piece is None else range(1, len(argv)), connection.site)
         return told
+
+    def _output(self) -> dict[str, Any]:
+        told = self.relays[-1].stage.call.stdout
+        if not self._writes_there:
+            return {"stream": True}
+        return {"file": told.path, "offset": told.offset, "append": bool(told.flags & os.O_APPEND)}
 
     # --- from over there ---
 

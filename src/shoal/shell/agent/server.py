@@ -22,6 +22,7 @@ from shoal.shell.agent.collector import Collector, Pending
 from shoal.shell.agent.connection import Connection
 from shoal.shell.agent.groups import Group
 from shoal.shell.agent.log import RunLog, shown
+from shoal.shell.agent.mounts import leaves_alone
 from shoal.shell.agent.neighbours import parent_of
 from shoal.shell.agent.relays import Ended, Relay
 from shoal.shell.agent.trial import tried
@@ -235,7 +236,7 @@ class Agent:
         for name in {site.name for call in calls if (site := self._site_of(call))}:
             self.connections[name].begin()
             await self.connections[name].settled()
-        known = Known(self.sites, self.reachable(), self.annotations, self.learned.sizes)
+        known = Known(self.sites, self.reachable(), self.annotations, self.learned.sizes, leaves_alone)
         stages = [examine(call, known) for call in calls]
         told = await self._try_out(stages, known.reachable)
         decisions = plan(stages, known.reachable, self.learned.ratios)
@@ -280,7 +281,7 @@ class Agent:
 
     def reachable(self) -> dict[str, Reachable]:
         """The sites as they are now."""
-        from shoal.shell.proxy import libc
+        from shoal.shell.machine import libc
 
         found = {}
         for name, one in self.connections.items():
@@ -315,7 +316,14 @@ class Agent:
         call, found = told.relay.stage.call, told.relay.stage.match
         if found is not None and told.kept and len(found.reads) == 1:
             self.learned.saw_size(absolute(found.reads[0], call.cwd), told.kept)
-        if len(relays) == 1 and told.kept and told.status is not None and found is not None and not found.few:
+        if (
+            len(relays) == 1
+            and told.kept
+            and not told.relay.stage.output
+            and told.status is not None
+            and found is not None
+            and not found.few
+        ):
             self.learned.saw_ratio(ratio_key(told.relay.stage), told.relay.moved / told.kept)
 
     def _note(self, call: Call, why: str, where: str, number: int, **facts: Any) -> None:
