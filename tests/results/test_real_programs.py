@@ -20,7 +20,7 @@ from shoal.base.home import Home, stop_server
 from shoal.control.server import start_detached
 from shoal.sdk import Client
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 
 WAIT_S = 200.0
 TRAINS = """
@@ -57,12 +57,11 @@ try:
 except FileNotFoundError:
     pass
 source.write_bytes(data)
-for nowhere in ("s3://no-such-bucket/x",):
-    try:
-        contents_at(nowhere, folder).put("red", digest, source)
-    except OSError as error:
-        assert source.exists(), "it is not lost"
-        print(type(error).__name__)
+try:
+    contents_at("s3://no bucket/x", folder).put("red", digest, source)
+except OSError as error:
+    assert source.exists(), "it is not lost"
+    print("refused:", error)
 """
 
 
@@ -173,7 +172,7 @@ def test_contents_in_an_object_store(environment: Path, tmp_path: Path) -> None:
             env={**os.environ, **keys, "AWS_ENDPOINT_URL": url, "PYTHONPATH": sources},
         )  # fmt: skip
         assert found.returncode == 0, found.stderr
-        assert found.stdout.strip()
+        assert "refused: " in found.stdout
         assert made.list_objects_v2(Bucket="kept").get("KeyCount", 0) == 0
     finally:
         server.stop()
