@@ -74,7 +74,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("programs") / "venv"
     subprocess.run([uv, "venv", "-q", made], check=True)
     found = subprocess.run(
-        [uv, "pip", "install", "-q", "--compile-bytecode", "--python", made / "bin/python", "mlflow", "tensorboard", "s3fs"],
+        [uv, "pip", "install", "-q", "--compile-bytecode", "--python", made / "bin/python",
+         "mlflow", "tensorboard", "s3fs"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if found.returncode:
