@@ -20,9 +20,9 @@ from shoal.base.home import Home, stop_server
 from shoal.control.server import start_detached
 from shoal.sdk import Client
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-WAIT_S = 200.0
+WAIT_S = 400.0
 TRAINS = """
 import mlflow
 with mlflow.start_run() as run:
