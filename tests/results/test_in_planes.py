@@ -119,6 +119,17 @@ def test_a_plane_stays_awake_until_its_news_are_delivered(home: Home) -> None:
             later.planes.list()
 
 
+def test_artifacts_are_a_budget_that_is_told_of(home: Home, tmp_path: Path) -> None:
+    with receiver() as hook, Client(home=home.path, environ={}) as admin:
+        admin.create_tenant("green", sandbox="none")
+        admin.notify.add("room", kind="webhook", address=hook.url, topics=["budget"], tenant="green")
+        large = tmp_path / "large"
+        large.write_bytes(b"l" * 6_500_000)
+        list(admin.artifacts.upload(large, tenant="green"))
+        [told] = until(lambda: hook.told("budget"))
+        assert told["title"] == "80 % of the budget for megabytes of artifacts are used: 6.50 of 8.00"
+
+
 @pytest.mark.parametrize("scheme", ["", "file://", "memory://"])
 def test_contents_of_a_plane_are_none_of_the_servers(tmp_path: Path, scheme: str) -> None:
     where = f"{scheme}{tmp_path / 'kept'}"

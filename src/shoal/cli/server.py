@@ -16,7 +16,8 @@ from shoal.cli.context import CliContext
 from shoal.core import Invalid, ShoalError
 
 if TYPE_CHECKING:
-    from shoal.contract.models import NodeView
+    from shoal.contract.models import NodeView, SettingView
+    from shoal.control.settings import Described
 
 
 def register(app: typer.Typer) -> None:
@@ -37,15 +38,22 @@ def register(app: typer.Typer) -> None:
 def settings(
     context: CliContext,
     config: Annotated[Path | None, typer.Option(help="Settings file.", show_default="HOME/config.yaml")] = None,
+    server: Annotated[bool, typer.Option("--server", help="Those that the running server was started with.")] = False,
 ) -> None:
-    """Every setting of a server: its name, its value here, and what it means. Needs no server.
+    """Every setting of a server: its name, its value here, and what it means. Needs no server without --server.
 
     A name is a key of the settings file, `--set NAME=VALUE` of `shoal up`, or SHOAL_NAME in the environment, with `__`
     for a dot: guard.enabled is SHOAL_GUARD__ENABLED.
     """
+    from shoal.contract.view import View
     from shoal.control.settings import describe, load_settings
 
-    rows = describe(load_settings({"home": context.home}, config=config))
+    rows: list[Described] | list[SettingView]
+    if server:
+        with context.client() as client:
+            rows = client.settings().settings
+    else:
+        rows = describe(load_settings({"home": context.home}, config=config))
 
     def human() -> None:
         from shoal.base.console import output
@@ -53,7 +61,7 @@ def settings(
         lines = [[row.name, _shown(row.value), row.text] for row in rows]
         output.put(output.table(["setting", "value", "what it means"], lines, drop=(), cut_middle=("value",)))
 
-    context.show([asdict(row) for row in rows], human)
+    context.show([one.model_dump() if isinstance(one, View) else asdict(one) for one in rows], human)
 
 
 def _shown(value: Any) -> str:
@@ -162,11 +170,19 @@ def doctor(
     sets: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting, as for `shoal up`.")
     ] = None,
+    server: Annotated[bool, typer.Option("--server", help="Ask the running server for its own machine.")] = False,
 ) -> None:
     """What this machine, or an engine's cluster, offers to jobs, what is missing, and what that costs. The exit code is
-    1 if no job can start. Needs no server."""
+    1 if no job can start. Needs no server without --server."""
     from shoal.control.doctor import examine
 
+    if server:
+        with context.client() as client:
+            told = client.doctor()
+        context.show(told, lambda: _capabilities([one.model_dump() for one in told.capabilities]))
+        if not told.jobs_can_start:
+            raise typer.Exit(FAILED)
+        return
     home = context.folder().absolute()
     answer: dict[str, Any] = {"home": str(home)}
     slots = section = None

@@ -7,6 +7,7 @@ RESULTS = Component(
     commands={
         "artifacts": "shoal.results.commands.artifacts",
         "compare": "shoal.results.commands.compare",
+        "tensorboard": "shoal.results.commands.tensorboard",
         "upload": "shoal.results.commands.upload",
     },
     client={"artifacts": "shoal.results.methods:Artifacts"},

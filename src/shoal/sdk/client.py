@@ -70,6 +70,8 @@ class _Methods(Performer):
     drain_node = single(operations.drain_node)
     undrain_node = single(operations.undrain_node)
     status = single(operations.status)
+    settings = single(operations.settings)
+    doctor = single(operations.doctor)
     collect_garbage = single(operations.collect_garbage)
     pages = single(operations.pages)
     page = single(operations.page)

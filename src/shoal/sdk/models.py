@@ -10,8 +10,10 @@ from shoal.contract.models import (
     AttemptView,
     BlockerView,
     BundleView,
+    CapabilityView,
     CheckView,
     DeviceView,
+    DoctorView,
     ErrorView,
     EventList,
     EventView,
@@ -33,6 +35,8 @@ from shoal.contract.models import (
     ResourcesView,
     SecretList,
     SecretView,
+    SettingList,
+    SettingView,
     StatusView,
     SubmittedView,
     TenantList,
@@ -80,9 +84,10 @@ class Download:
 
 
 __all__ = [
-    "ArrayChange", "ArrayView", "AttemptView", "BlockerView", "BundleView", "CheckView", "DeviceView",
-    "Download", "ErrorView", "EventList", "EventView", "ExplanationView", "FileList", "FilePiece",
+    "ArrayChange", "ArrayView", "AttemptView", "BlockerView", "BundleView", "CapabilityView", "CheckView", "DeviceView",
+    "DoctorView", "Download", "ErrorView", "EventList", "EventView", "ExplanationView", "FileList", "FilePiece",
     "FileView", "GarbageView", "JobDetail", "JobList", "JobView", "JobsChange", "LogPiece", "MetricList", "MetricView",
     "NewTokenView", "NodeList", "NodeView", "QuotaView", "ReasonView", "ResourcesView", "SecretList",
-    "SecretView", "StatusView", "SubmittedView", "TenantList", "TenantView", "TokenList", "TokenView",
+    "SecretView", "SettingList", "SettingView", "StatusView", "SubmittedView", "TenantList", "TenantView",
+    "TokenList", "TokenView",
 ]  # fmt: skip

@@ -361,5 +361,15 @@ def page(component: str) -> Call[Page]:
     return Call("GET", f"/v1/pages/{path_piece('component', component)}", reads(Page))
 
 
+def settings() -> Call[models.SettingList]:
+    """Every setting of the server as it was started (admin). Secrets are hidden."""
+    return Call("GET", "/v1/settings", reads(models.SettingList))
+
+
+def doctor() -> Call[models.DoctorView]:
+    """What the server's machine offers to jobs, tried now (admin)."""
+    return Call("GET", "/v1/doctor", reads(models.DoctorView), wait_s=60.0)
+
+
 def status() -> Call[models.StatusView]:
     return Call("GET", "/v1/status", reads(models.StatusView))

@@ -13,7 +13,7 @@ from shoal.contract.models import CheckView, EventList, EventView
 from shoal.contract.sending import Manifest, called, follow_events, manifest_text, time_left, upload
 from shoal.core import NotFound, ShoalError, Unavailable
 from shoal.serve.lifecycle import ServiceState
-from shoal.serve.models import ServiceDetail, ServiceExplanationView, ServiceList, ServiceView
+from shoal.serve.models import ServiceDetail, ServiceExplanationView, ServiceHistory, ServiceList, ServiceView
 
 _SETTLED_PAUSE_S = 0.5
 
@@ -65,6 +65,11 @@ def undeploy(ref: str, *, tenant: str | None = None, cause: str = "") -> Call[Se
 def explain(ref: str, *, tenant: str | None = None) -> Call[ServiceExplanationView]:
     """Why it is not ready: the gateway's reasons and each replica's."""
     return Call("GET", _service(ref, "/explain"), reads(ServiceExplanationView), {"tenant": tenant})
+
+
+def history(ref: str, *, tenant: str | None = None) -> Call[ServiceHistory]:
+    """Latency, rate and refusals as the gateway measured them, of a day at most."""
+    return Call("GET", _service(ref, "/history"), reads(ServiceHistory), {"tenant": tenant})
 
 
 def check_text(text: str | bytes, *, tenant: str | None) -> Call[CheckView]:
@@ -213,4 +218,5 @@ class Services(Namespace):
     scale = single(scale)
     undeploy = single(undeploy)
     explain = single(explain)
+    history = single(history)
     event_page = single(event_page)

@@ -80,7 +80,7 @@ class Stop(_Section):
     )
     eta: int = Field(3, ge=2, le=100, description="of `halving`, one of this number of trials at a rung goes on")
     least: int = Field(
-        4, ge=1, le=MOST_TRIALS, description="of `median`, all go on until so many trials were at the rung"
+        4, ge=1, le=MOST_TRIALS, description="of `median`, all go on until this number of trials were at the rung"
     )
     first: int = Field(1, ge=1, le=2**40, description="the step of the first rung; each later one has `eta` times it")
 

@@ -4,6 +4,10 @@ from shoal.extension import Component
 
 WEB = Component(
     extension="shoal.web.extension:Web",
-    commands={"dashboards": "shoal.web.commands.dashboards", "web": "shoal.web.commands.web"},
+    commands={
+        "dashboards": "shoal.web.commands.dashboards",
+        "shares": "shoal.web.commands.shares",
+        "web": "shoal.web.commands.web",
+    },
     client={"web": "shoal.web.methods:WebMethods"},
 )

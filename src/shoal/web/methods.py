@@ -1,4 +1,4 @@
-"""`client.web`: the link that signs in to the page."""
+"""`client.web`: the link that signs in to the page, and the shares of tenants over time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from shoal.contract.calls import Call, reads
 from shoal.contract.methods import Namespace, single
-from shoal.web.models import LinkView
+from shoal.web.models import LinkView, SharesView
 
 if TYPE_CHECKING:
     import httpx
@@ -24,7 +24,14 @@ def link() -> Call[LinkView]:
     return Call("POST", _PATH, read, repeatable=False)
 
 
+def shares(*, tenant: str | None = None) -> Call[SharesView]:
+    """What a tenant was due and received of the accelerators, of a day at most; an admin who names none gets those with
+    the greatest shares."""
+    return Call("GET", "/v1/web/shares", reads(SharesView), {"tenant": tenant})
+
+
 class WebMethods(Namespace):
     """The methods of `client.web`."""
 
     link = single(link)
+    shares = single(shares)

@@ -216,7 +216,7 @@ class ArtifactStore:
         """Of what is allowed: by the tenant, or by all together."""
         if not self._allowance.together:
             return self.repository.used[tenant]
-        every = self.repository.used.values()
+        every = list(self.repository.used.values())
         return Used(sum(one.bytes for one in every), sum(one.files for one in every))
 
     def _account(self, tenant: str) -> str:

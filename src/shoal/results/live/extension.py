@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,7 +15,7 @@ from shoal.contract.events import EventKinds
 from shoal.contract.gangs import RUN, parse_gang_name
 from shoal.contract.pages import Page
 from shoal.contract.records import NewEvent
-from shoal.core import Capability
+from shoal.core import Budget, Budgets, Capability
 from shoal.engine import Gang
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.extension.metrics import gauge
@@ -161,6 +161,16 @@ class Results(Extension, Keeping):
                 log.warning("MLflow was not asked for a job's runs", job=job, trouble=trouble)
             found += [mlflow_page(self._servers, experiment, run) for experiment, run in runs]
         return found
+
+    def answers(self) -> Mapping[type, object]:
+        return {Budgets: self}
+
+    def budgets(self) -> Iterable[Budget]:
+        """What each tenant has of what its artifacts may take."""
+        allowed = self.artifact_store.allowance.bytes / 1e6
+        for tenant in list(self.artifact_store.repository.used):
+            used = self.artifact_store.used(tenant).bytes / 1e6
+            yield Budget(tenant, "megabytes of artifacts", used, allowed, "megabytes")
 
     # --- shown ---
 

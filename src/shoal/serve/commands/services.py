@@ -17,7 +17,7 @@ from shoal.core import Invalid, NotFound
 from shoal.serve.commands.options import MaxBatchOption, OptionOption, RuntimeOption, ThreadsOption, read_options
 
 if TYPE_CHECKING:
-    from shoal.serve.models import ServedModelView, ServiceDetail, ServiceView
+    from shoal.serve.models import ServedModelView, ServiceDetail, ServiceHistory, ServiceView
 
 _MANIFESTS = (".yaml", ".yml", ".json")
 _ARTIFACT = "job:"
@@ -191,12 +191,19 @@ def services(
     ] = None,
     tenant: TenantOption = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Stopped ones as well.")] = False,
+    history: Annotated[bool, typer.Option("--history", help="Of one: its latency and rate of the last day.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="The most entries to show.")] = 100,
 ) -> None:
     """List services, or show one with its replicas and models."""
     from shoal.serve.lifecycle import ServiceState
 
+    if history and service is None:
+        raise Invalid("which service is not said", where="SERVICE", hint="`shoal services NAME --history`")
     with context.client() as client:
+        if history:
+            told = client.services.history(service, tenant=tenant)
+            context.show(told, lambda: _show_history(told, limit))
+            return
         if service is not None:
             one = client.services.get(service, tenant=tenant)
             context.show(one, lambda: _show(one))
@@ -214,6 +221,20 @@ def services(
             context.note("there are more: give a greater --limit")
 
     context.show(found, human)
+
+
+def _show_history(told: ServiceHistory, limit: int) -> None:
+    """The newest samples, oldest first."""
+    from shoal.base.console import output
+
+    def latency(value: float | None) -> str:
+        return "-" if value is None else f"{value * 1e3:.3g} ms"
+
+    rows = [
+        [output.moment(one.at), latency(one.p50_s), latency(one.p99_s), f"{one.rate_per_s:.3g}/s", one.rejected]
+        for one in told.samples[-limit:]
+    ]
+    output.put(output.table(["at", "p50", "p99", "rate", "refused"], rows) if rows else "no samples yet")
 
 
 def _table(found: list[ServiceView]) -> Any:
