@@ -291,17 +291,21 @@ class Extensions:
         return moves
 
     def prepare(self, job: Live, gang: Gang) -> Gang:
-        for one in self._on:
+        for one in self._with("prepare"):
             prepared = one.prepare(job, gang)
+            if prepared is gang:
+                continue
             if added := [mount for mount in prepared.mounts if mount not in gang.mounts]:
                 check_sources(added, [self._home / one.name, *one.mount_roots()], one.name)
             gang = prepared
-        enter = tuple(word for one in self._on for word in one.enter(job, gang))
-        attend = tuple(word for one in self._on for word in one.attend(job, gang))
+        enter = tuple(word for one in self._with("enter") for word in one.enter(job, gang))
+        attend = tuple(word for one in self._with("attend") for word in one.attend(job, gang))
+        if not enter and not attend:
+            return gang
         return replace(gang, argv=(*attend, *enter, *gang.argv), enter=(*enter, *gang.enter))
 
     def delegated(self, job: Live) -> bool:
-        return job.job.owner_id is not None and any(one.delegated(job) for one in self._on)
+        return job.job.owner_id is not None and any(one.delegated(job) for one in self._with("delegated"))
 
     def killed(self, job: Live) -> str | None:
         return self.answers.first(KillCauses, lambda one: one.kill_cause(job.job.id))
@@ -311,7 +315,7 @@ class Extensions:
             one.moved(job)
 
     def reported(self, job: Live) -> None:
-        for one in self._on:
+        for one in self._with("reported"):
             one.reported(job)
 
     def finish(self, job: Live, progress: Mapping[str, Any]) -> Estimate | None:
