@@ -273,6 +273,8 @@ def test_a_server_is_ready_before_its_routes_are_loaded(tmp_path: Path) -> None:
     assert "shoal.session.live.extension" in loaded
     late = {"fastapi", "starlette", "prometheus_client", "http.server", "pydantic_settings", "shoal.control.api.app"}
     assert {one for one in loaded if one in late or one.endswith((".live.api", ".plans_api"))} == set()
+    answers = {f"shoal.{room}.models" for room in ("contract", "session", "tenancy", "users", "web")}
+    assert loaded & {*answers, "py_compile"} == set(), "what only answers need, and compiling what is compiled"
 
 
 @pytest.mark.parametrize("start", ["first", "again"])

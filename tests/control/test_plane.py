@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shoal.contract.events import EventKind
 from shoal.contract.lifecycle import ErrorCode, JobState, Outcome
 from shoal.core import Conflict, Fault, NotFound, Overloaded, Quota, Unavailable
-from shoal.engine import Gang, GangStatus
+from shoal.engine import Gang, GangStatus, RankSpec
 from shoal.engine.simulated import Line, Script, SimulatedEngine, run
 
 from .simulation import World, check_history, manifest, nodes, simulate
@@ -400,8 +402,6 @@ def test_what_runs_survives_the_server_and_is_adopted(tmp_path: Path) -> None:
 
 def test_an_orphan_of_the_engine_is_removed(tmp_path: Path) -> None:
     async def scene(world: World) -> None:
-        from shoal.engine import RankSpec
-
         assert world.engine is not None
         await world.engine.launch(Gang("j-unknown.1.run", ("train",), (RankSpec(0, "n0"),), tmp_path))
         began = asyncio.get_running_loop().time()
@@ -409,6 +409,59 @@ def test_an_orphan_of_the_engine_is_removed(tmp_path: Path) -> None:
         assert asyncio.get_running_loop().time() - began < 8, "the first of two looks is soon after the start"
         assert world.store is not None
         assert EventKind.RECONCILE_ORPHAN_REMOVED in {event.kind for event in world.store.events()}
+
+    play(tmp_path, scene, lambda _: Script(run_s=10_000.0))
+
+
+def test_a_server_without_jobs_rests(tmp_path: Path) -> None:
+    """Counted in its first two hours, and again after a job: nobody looks every second at what is not there."""
+
+    async def scene(world: World) -> None:
+        assert world.engine is not None
+        assert world.plane is not None
+        looks = Counter[str]()
+        engine, cache = world.engine, world.plane.cache
+        gangs, active = engine.gangs, cache.active
+
+        def count_gangs() -> Any:
+            looks["engine"] += 1
+            return gangs()
+
+        def count_active() -> Any:
+            looks["memory"] += 1
+            return active()
+
+        engine.gangs, cache.active = count_gangs, count_active  # type: ignore[method-assign]
+        for _ in range(2):
+            await asyncio.sleep(20.0)
+            looks.clear()
+            await asyncio.sleep(3600.0)
+            assert looks["engine"] <= 2 * 60, "a comparison a minute, which asks twice"
+            assert looks["memory"] <= 4 * 60, "no one's reports are collected"
+            await ended(world, await submit(world))
+
+    play(tmp_path, scene)
+
+
+def test_what_a_resting_server_is_given_is_watched_at_once(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        plane = world.plane
+        assert plane is not None
+        await asyncio.sleep(1000.0)
+        held = await submit(world, resources={"accelerators": 4})
+        await asyncio.sleep(1000.0)
+        late = await submit(world, deadline="10s", resources={"accelerators": 4})
+        began = asyncio.get_running_loop().time()
+        await ended(world, late)
+        assert asyncio.get_running_loop().time() - began < 12.0
+        await plane.cancel(held, actor="ada")
+        await ended(world, held)
+        await asyncio.sleep(1000.0)
+        assert world.engine is not None
+        await world.engine.launch(Gang("j-unknown.1.run", ("train",), (RankSpec(0, "n0"),), tmp_path))
+        began = asyncio.get_running_loop().time()
+        await world.until(lambda: world.cluster.alive() == ())
+        assert asyncio.get_running_loop().time() - began < 70.0
 
     play(tmp_path, scene, lambda _: Script(run_s=10_000.0))
 

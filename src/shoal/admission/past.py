@@ -39,7 +39,7 @@ class Past:
     arrivals: tuple[Arrival, ...] = ()
 
     def ran(self, run: Run) -> Past:
-        return replace(self, runs=(*self.runs[1 - _RUNS :], run))
+        return Past((*self.runs[1 - _RUNS :], run), self.arrivals)
 
     def came(self, arrivals: tuple[Arrival, ...]) -> Past:
         return replace(self, arrivals=(*self.arrivals, *arrivals)[-MOST_ARRIVALS:])

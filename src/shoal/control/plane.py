@@ -245,11 +245,11 @@ class ControlPlane:
     ) -> JobRecord:  # fmt: skip
         """The fingerprint tells whether a key was used again for the same; it is of what was `given`, so that repeating
         a submission is that after a default was changed."""
-        now = self.clock.now()
-        fingerprint = "" if idempotency_key is None else given.fingerprint()
+        now, text = self.clock.now(), manifest.canonical_json()
+        fingerprint = "" if idempotency_key is None else given.fingerprint(text if given is manifest else None)
         return JobRecord(
             id=self._new_id("j"), tenant=tenant, name=manifest.name, state=JobState.QUEUED, version=1,
-            manifest=manifest.canonical_json(),
+            manifest=text,
             resources=manifest.resources_per_rank(), ranks=manifest.max_ranks,
             min_ranks=manifest.min_ranks, priority_class=manifest.priority_class,
             priority=manifest.priority, submitted_at=now, updated_at=now, queued_at=now,

@@ -63,6 +63,8 @@ def sandboxed(gang: Gang, tenant: str, level: Sandbox, engine: Engine) -> Gang:
             f"the engine {engine.name} runs no images", fault=Fault.PLATFORM, where=gang.image,
             hint="it did when the job was submitted: `shoal status` says why",
         )  # fmt: skip
+    if (gang.tenant, gang.sandbox) == (tenant, level):
+        return gang
     return replace(gang, tenant=tenant, sandbox=level)
 
 

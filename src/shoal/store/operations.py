@@ -47,7 +47,7 @@ class Pending(NamedTuple):
 def pending(events: Iterable[NewEvent], owner_id: str | None = None) -> tuple[Pending, ...]:
     """`owner_id`: what the job of these events belongs to; they are its events as well."""
     if owner_id is not None:
-        events = [event._replace(owner_id=owner_id) for event in events]
+        events = [NewEvent(*event[:-1], owner_id) for event in events]  # its last column
     return tuple([Pending(event, rows.event_row(event)) for event in events])
 
 

@@ -57,6 +57,7 @@ from shoal.contract.manifest.shared import (
 )
 from shoal.contract.manifest.values import (
     METRIC_NAME,
+    NOTHING,
     Count,
     Duration,
     DurationOrZero,
@@ -184,7 +185,8 @@ class Metrics(Part):
     """Where metrics of an unmodified script come from: patterns on its log, or a file of JSON lines it writes."""
 
     regex: Annotated[dict[MetricName, MetricPattern], Field(max_length=64), AfterValidator(in_order)] = Field(
-        default={}, description="name and RE2 pattern, searched in each line of rank 0's log; its group is the value"
+        default=NOTHING,
+        description="name and RE2 pattern, searched in each line of rank 0's log; its group is the value",
     )
     jsonl: RelativePath | None = Field(
         default=None, description="a file in the run directory to which the script appends JSON objects"
@@ -200,7 +202,7 @@ class JobManifest(Manifest):
     name: Name = Field(description="lower-case letters, digits and dashes, at most 63")
     tenant: TenantField = None
     description: Description = ""
-    labels: Labels = Field(default={})
+    labels: Labels = Field(default=NOTHING)
 
     command: Annotated[
         Annotated[tuple[Text, ...], Field(max_length=4096), AfterValidator(read_program)] | None,
@@ -216,8 +218,8 @@ class JobManifest(Manifest):
     )
     files: Files = ()
     bundle: Bundle = None
-    env: Env = Field(default={})
-    secrets: Secrets = Field(default={})
+    env: Env = Field(default=NOTHING)
+    secrets: Secrets = Field(default=NOTHING)
 
     resources: ResourceRequest = Field(
         default=ResourceRequest(),
@@ -297,7 +299,7 @@ class JobManifest(Manifest):
     extensions: Annotated[
         dict[Name, dict[str, JsonValue]],
         AfterValidator(all_in_order),
-    ] = Field(default={}, max_length=16, description="sections for extensions of the server, by their names")
+    ] = Field(default=NOTHING, max_length=16, description="sections for extensions of the server, by their names")
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:

@@ -141,6 +141,7 @@ class Manifest(Part):
         """The one JSON text of this manifest; two equal manifests have the same, once in memory: many jobs wait."""
         return sys.intern(self.model_dump_json(exclude_none=True))
 
-    def fingerprint(self) -> str:
-        """SHA-256 in hexadecimal: two manifests that mean the same have the same."""
-        return hashlib.sha256(self.canonical_json().encode()).hexdigest()
+    def fingerprint(self, text: str | None = None) -> str:
+        """SHA-256 in hexadecimal: two manifests that mean the same have the same. `text` is its `canonical_json`, for
+        those who have it."""
+        return hashlib.sha256((text or self.canonical_json()).encode()).hexdigest()

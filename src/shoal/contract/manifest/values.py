@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints, WithJsonSchema
+from pydantic_core import CoreSchema, core_schema
 
 from shoal.contract.manifest import places, quantities
 
@@ -37,6 +38,26 @@ PeriodOrZero = Annotated[DurationOrZero, _WRITTEN]
 Memory = Annotated[int, BeforeValidator(quantities.read_memory), json_of(["string", "integer"], quantities.SIZE_HINT)]
 RelativePath = Annotated[Text, BeforeValidator(places.read_relative), StringConstraints(max_length=1024)]
 Location = Annotated[Text, BeforeValidator(places.read_location), StringConstraints(max_length=4096)]
+
+
+class _Nothing(dict[str, Any]):
+    """A mapping without entries that stays so, and has a hash: pydantic would copy a plain one into every manifest."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return 0
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> CoreSchema:
+        return core_schema.dict_schema()
+
+    def __setitem__(self, name: str, value: object) -> None:
+        raise TypeError("this is the default of all manifests")
+
+
+NOTHING: dict[str, Any] = _Nothing()
 
 
 class Part(BaseModel):

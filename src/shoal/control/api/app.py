@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from starlette.routing import Route
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Receive, Scope, Send
 
 from shoal import __version__
 from shoal.control.api import arrays, errors, events, files, jobs, logs, machine, manifests, system, tenants
@@ -22,12 +25,36 @@ token sees that tenant only; the admin's sees all and may act for any with `?ten
 (`ErrorView`). Times are Unix seconds.
 """
 
+_BUSY = "/v1/jobs"
 _OPEN = {"/healthz", "/readyz", "/v1/manifests/schema"}
+
+
+class Api(FastAPI):
+    """FastAPI's application, but that submissions go past its layers, of which they need none and which take as long as
+    a third of the rest of their way. `open` it when all is in it; what is for one of the `hosts` is no submission."""
+
+    def open(self, context: Context, hosts: Sequence[BaseRoute]) -> None:
+        self.router.routes[0:0] = self._hosts = list(hosts)
+        route = Route(_BUSY, jobs.submit, methods=["POST"])
+        self._found = {"app": self, "endpoint": route.endpoint, "route": route, "path_params": {}}
+        self._submissions = Edge(ExceptionMiddleware(route.app, self.exception_handlers), context.metrics)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._submits(scope):
+            await super().__call__(scope, receive, send)
+            return
+        scope.update(self._found)
+        await self._submissions(scope, receive, send)
+
+    def _submits(self, scope: Scope) -> bool:
+        if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] != scope.get("root_path", "") + _BUSY:
+            return False
+        return all(host.matches(scope)[0] is Match.NONE for host in self._hosts)
 
 
 def create_app(context: Context) -> FastAPI:
     # No page at /docs: FastAPI's loads its script from a public CDN, and a server here may have no network.
-    app = FastAPI(title="Shoal", version=__version__, description=_ABOUT, docs_url=None, redoc_url=None)
+    app = Api(title="Shoal", version=__version__, description=_ABOUT, docs_url=None, redoc_url=None)
     app.state.context = context
     app.state.principal = find_principal
     app.state.question = count_question
@@ -40,10 +67,8 @@ def create_app(context: Context) -> FastAPI:
     for extension in context.plane.extensions:
         for router in extension.routers():
             app.include_router(router)
-    # The same function again, ahead of FastAPI's wrapping, which costs as much as the rest of a submission's way here.
-    app.router.routes.insert(0, Route("/v1/jobs", jobs.submit, methods=["POST"]))
-    app.router.routes[0:0] = [host for extension in context.plane.extensions for host in extension.hosts()]
     app.add_middleware(Edge, metrics=context.metrics)
+    app.open(context, [host for extension in context.plane.extensions for host in extension.hosts()])
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 

@@ -64,6 +64,7 @@ class Collector(BackgroundLoop):
 
     async def _run(self) -> None:
         while True:
+            await self._jobs.cache.busy.wait()
             await asyncio.sleep(self._every_s)
             for live in self._jobs.cache.active():
                 if live.job.state in (JobState.RUNNING, JobState.CHECKPOINTING):

@@ -71,7 +71,7 @@ def kept_outputs(manifest: JobManifest) -> list[str]:
 def placed_gang(job: JobRecord, attempt: AttemptRecord, manifest: JobManifest, layout: Layout) -> Gang:
     """The run of a job on its places, without what it needs there."""
     name, run_dir = gang_name(job.id, attempt.number, RUN), layout.run_dir(job.id, attempt.number)
-    return Gang(name, manifest.argv(), _ranks(attempt), run_dir, limits=layout.limits)
+    return Gang(name, manifest.argv(), _ranks(attempt), run_dir, limits=layout.limits, tenant=job.tenant)
 
 
 def _ranks(attempt: AttemptRecord) -> tuple[RankSpec, ...]:
@@ -99,6 +99,7 @@ def run_gang(
         grace_s=manifest.grace_s,
         ranks_per_node=manifest.ranks_per_node or 0,
         affinity=manifest.affinity,
+        tenant=job.tenant,
         network=manifest.network,
     )
 

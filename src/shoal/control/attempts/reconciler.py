@@ -1,7 +1,8 @@
 """The reconciler compares engine, memory and database both ways, and repairs what differs.
 
-It leaves healthy jobs alone. It kills processes of no gang, and starts the attempt runner of active jobs without one.
-It declares lost what the engine no longer knows, and fails jobs that waited past their deadline."""
+It leaves healthy jobs alone, and rests while there are none. It kills processes of no gang, and starts the attempt
+runner of active jobs without one. It declares lost what the engine no longer knows, and fails jobs that waited past
+their deadline."""
 
 from __future__ import annotations
 
@@ -23,6 +24,9 @@ from shoal.engine import Engine
 
 log = structlog.get_logger("shoal.reconciler")
 
+_IDLE_S = 60.0
+"""How often to compare while no job is active: an engine may still start a gang whose launch it never answered."""
+
 
 class Reconciler(BackgroundLoop):
     def __init__(
@@ -36,12 +40,15 @@ class Reconciler(BackgroundLoop):
         self._turns = Turns(log, "reconciling failed", on_fatal)
         self._every_s = every_s
         self._suspects: frozenset[str] = frozenset()
+        self._calm_turns = 0
         self.repaired = 0
 
     async def _run(self) -> None:
         pause = min(1.0, self._every_s)
         waited = self._every_s  # what a server that died left behind is looked for at once
         while True:
+            if self._calm_turns > 1 and not self._jobs.cache.watched.is_set() and not await self._stirred():
+                waited = self._every_s
             await asyncio.sleep(pause)
             with self._turns.turn() as turn:
                 await self.expire_waiting()
@@ -51,6 +58,14 @@ class Reconciler(BackgroundLoop):
                     await self.reconcile()
             if turn.over:
                 return
+
+    async def _stirred(self) -> bool:
+        """Wait for the first job that has to be watched; False when there was none for long."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._jobs.cache.watched.wait(), _IDLE_S)
+            self._calm_turns = 0
+            return True
+        return False
 
     async def expire_waiting(self) -> None:
         """Fail queued jobs whose deadline passed."""
@@ -92,10 +107,12 @@ class Reconciler(BackgroundLoop):
             await self._repair(name, orphan=name in orphans, vanished=vanished.get(name))
         self._suspects = suspects
         # Asked anew: what was launched since must not be taken for a stray.
-        for ended in await self._engine.sweep(frozenset(await self._engine.gangs())):
+        killed = await self._engine.sweep(frozenset(await self._engine.gangs()))
+        for ended in killed:
             await self._report(
                 EventKind.RECONCILE_PROCESS_KILLED, ended, "processes that belonged to no gang were killed"
             )
+        self._calm_turns = 0 if gangs or wanted or suspects or killed else self._calm_turns + 1
 
     async def _repair(self, name: str, *, orphan: bool, vanished: str | None) -> None:
         """`vanished` is the job whose gang it was, if it is one."""

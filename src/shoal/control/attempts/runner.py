@@ -238,7 +238,7 @@ class AttemptRunner:
                 lambda job, attempt: transitions.advance(job, _must(attempt), state, self._jobs.now(), cause, status),
             )
         ended = await self._until(live, name, phase, lambda now: now.ended)
-        end = replace(transitions.read_end(ended, _must(live.attempt).placement, phase=phase), begun=begun)
+        end = transitions.read_end(ended, _must(live.attempt).placement, phase=phase, begun=begun)
         if end.code is None or phase == RUN:
             return end
         # A tenant reads the log of the run; what a helper said about its failure goes into the message.

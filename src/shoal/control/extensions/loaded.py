@@ -196,6 +196,7 @@ class Extensions:
         self.elsewhere = tuple(one.kind for one in chosen if not one.here)
         self._chosen = tuple(one for one in here if one.settings.enabled)
         self._on: tuple[Extension, ...] = ()
+        self._own: dict[str, tuple[Extension, ...]] = {}
         self._defects = Defects(structlog.get_logger("shoal.extensions"))
         self._decisions = Decisions((), lambda _: None)
         self._home = Path()
@@ -207,6 +208,7 @@ class Extensions:
     def join(self, server: Server) -> None:
         """Build them, each with the server that it is an extension of."""
         self._on = tuple(one.kind(server, one.settings) for one in self._chosen)
+        self._own.clear()
         self._decisions = Decisions(self._on, server.job)
         self._home = server.home
         self.answers = Answers(self._on)
@@ -220,7 +222,8 @@ class Extensions:
 
     async def open(self, store: Store, on_fatal: Callable[[BaseException], None]) -> None:
         for one in self._on:
-            self._unfollow.append(store.subscribe(one.committed))
+            if type(one).committed is not Extension.committed:
+                self._unfollow.append(store.subscribe(one.committed))
             await one.open()
             self._opened.append(one)
             for loop in one.loops():
@@ -253,8 +256,15 @@ class Extensions:
     def idle(self) -> bool:
         return all(one.idle() for one in self._on)
 
+    def _with(self, hook: str) -> tuple[Extension, ...]:
+        """Those that have this hook. It is called for each job; most have it as the seam does, which does nothing."""
+        if (found := self._own.get(hook)) is None:
+            usual = getattr(Extension, hook)
+            found = self._own[hook] = tuple(one for one in self._on if getattr(type(one), hook) is not usual)
+        return found
+
     def counts_waiting(self) -> bool:
-        return any(one.counts_waiting() for one in self._on)
+        return any(one.counts_waiting() for one in self._with("counts_waiting"))
 
     def decided(self) -> None:
         for one in self._on:
@@ -285,27 +295,31 @@ class Extensions:
         return moves
 
     def prepare(self, job: Live, gang: Gang) -> Gang:
-        for one in self._on:
+        for one in self._with("prepare"):
             prepared = one.prepare(job, gang)
+            if prepared is gang:
+                continue
             if added := [mount for mount in prepared.mounts if mount not in gang.mounts]:
                 check_sources(added, [self._home / one.name, *one.mount_roots()], one.name)
             gang = prepared
-        enter = tuple(word for one in self._on for word in one.enter(job, gang))
-        attend = tuple(word for one in self._on for word in one.attend(job, gang))
+        enter = tuple(word for one in self._with("enter") for word in one.enter(job, gang))
+        attend = tuple(word for one in self._with("attend") for word in one.attend(job, gang))
+        if not enter and not attend:
+            return gang
         return replace(gang, argv=(*attend, *enter, *gang.argv), enter=(*enter, *gang.enter))
 
     def delegated(self, job: Live) -> bool:
-        return job.job.owner_id is not None and any(one.delegated(job) for one in self._on)
+        return job.job.owner_id is not None and any(one.delegated(job) for one in self._with("delegated"))
 
     def killed(self, job: Live) -> str | None:
         return self.answers.first(KillCauses, lambda one: one.kill_cause(job.job.id))
 
     def moved(self, job: Live) -> None:
-        for one in self._on:
+        for one in self._with("moved"):
             one.moved(job)
 
     def reported(self, job: Live) -> None:
-        for one in self._on:
+        for one in self._with("reported"):
             one.reported(job)
 
     def finish(self, job: Live, progress: Mapping[str, Any]) -> Estimate | None:
@@ -347,6 +361,8 @@ class Extensions:
 
     def check_sections(self, manifest: JobManifest) -> None:
         """Raises Invalid for a section of a manifest that no extension here takes or accepts, or that is wrong."""
+        if not manifest.extensions:
+            return
         on = {one.name: one for one in self._on}
         kinds = {name: type(one) for name, one in on.items()}
         for name, values in manifest.extensions.items():

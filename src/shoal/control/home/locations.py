@@ -16,8 +16,9 @@ _LOCAL = re.compile(r"(?:file|local):(?://)?(?P<path>.*)", re.DOTALL)
 
 def require_outside(manifest: JobManifest, home: Path) -> None:
     """Raise Invalid for a path that lies in the home once all links are followed."""
-    inside = os.path.realpath(home)
-    for where, location in _locations(manifest):
+    named = list(_locations(manifest))
+    inside = os.path.realpath(home) if named else ""
+    for where, location in named:
         for path in _local(location):
             real = os.path.realpath(path)
             if real == inside or real.startswith(f"{inside}/"):

@@ -110,6 +110,10 @@ class JobCache:
         self._queued: dict[str, int] = {}
         self._owned: dict[str, dict[str, Live]] = {}
         self.deadlines: set[str] = set()
+        self.busy = asyncio.Event()
+        """Set while jobs hold resources."""
+        self.watched = asyncio.Event()
+        """Set while jobs hold resources or have a deadline."""
         self.inventory = Inventory(())
         self.drained: dict[str, str] = {}
         """Why, by name: also of nodes that are not there now."""
@@ -223,6 +227,7 @@ class JobCache:
             live._manifest = self._shared[job.array_id]  # all its tasks have the same: it is parsed once
         if job.deadline_at is not None:
             self.deadlines.add(job.id)
+            self.watched.set()
         if job.owner_id is not None:
             self._owned.setdefault(job.owner_id, {})[job.id] = live
         return live
@@ -298,6 +303,7 @@ class JobCache:
             if new.state.terminal:
                 self._live.pop(new.id, None)
                 self.deadlines.discard(new.id)
+                self._calm_down()
                 self._disown(new)
                 self._leave_array(new)
                 self._release(self.held.ended(new))
@@ -339,12 +345,19 @@ class JobCache:
         live.queue = None
         if old.state.active:
             self._active.pop(old.id, None)
+            self._calm_down()
             # What runs without end is bounded by quotas; to charge weeks at its end would shut its tenant out.
             ran_s = None if live.asked.endless else new.ran_s - old.ran_s
             self.index.stop(
                 new.id, ran_s=ran_s, completed=new.state is JobState.SUCCEEDED, held_s=_held_s(live.attempt, new)
             )
             self._capacity_changed()
+
+    def _calm_down(self) -> None:
+        if not self._active:
+            self.busy.clear()
+            if not self.deadlines:
+                self.watched.clear()
 
     def _enqueue(self, live: Live) -> None:
         job = live.job
@@ -370,6 +383,8 @@ class JobCache:
         if attempt is None:
             raise NotFound(f"job {job.id} is {job.state} but has no attempt", where=job.id)
         self._active[job.id] = live
+        self.busy.set()
+        self.watched.set()
         asked = live.asked
         self.held.occupies(job, asked)
         began = attempt.running_at or attempt.created_at

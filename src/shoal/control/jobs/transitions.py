@@ -374,7 +374,9 @@ def rank_facts(status: GangStatus, placement: Iterable[RankPlacement]) -> tuple[
     return tuple(facts)
 
 
-def read_end(status: GangStatus, placement: Iterable[RankPlacement], *, phase: str) -> AttemptEnd:
+def read_end(
+    status: GangStatus, placement: Iterable[RankPlacement], *, phase: str, begun: GangStatus | None = None
+) -> AttemptEnd:  # fmt: skip
     """How and when a phase's gang ended. Of several failed ranks, the culprit is the first that was not asked to
     stop."""
     code, message = _why_ended(status, phase)
@@ -382,7 +384,7 @@ def read_end(status: GangStatus, placement: Iterable[RankPlacement], *, phase: s
     ended = [rank.ended_at for rank in status.ranks if rank.ended_at is not None]
     return AttemptEnd(
         code, message, rank_facts(status, placement), started_at=max(started, default=None),
-        ended_at=max(ended) if len(ended) == len(status.ranks) > 0 else None,
+        ended_at=max(ended) if len(ended) == len(status.ranks) > 0 else None, begun=begun,
     )  # fmt: skip
 
 

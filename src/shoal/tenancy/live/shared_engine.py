@@ -145,7 +145,9 @@ class SharedEngine:
         env = {rank.rank: rank.env for rank in gang.ranks}
         ranks = tuple([replace(rank, env={**env.get(rank.rank, {}), **rank.env}) for rank in placed.ranks])
         division = f"{self._plane.id}/{gang.tenant}"  # of the plane's tenants none has another's processes or files
-        return replace(gang, name=placed.name, ranks=ranks, limits=placed.limits, division=division)
+        return replace(
+            gang, name=placed.name, ranks=ranks, limits=placed.limits, tenant=placed.tenant, division=division
+        )  # fmt: skip
 
     async def _vanished(self, handed: HandedOver) -> bool:
         """Whether the plane knows that it has begun, and there is no trace of it: then it is not to begin again there,
