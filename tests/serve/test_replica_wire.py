@@ -21,7 +21,7 @@ from shoal.inference.opening import LoadReport, WarmupRuns
 from shoal.inference.types import DataType, ModelMetadata, ModelSpec, StatePair, TensorSpec
 from shoal.serve.errors import NotReady
 from shoal.serve.replica import messages
-from shoal.serve.replica.arena import ALIGNMENT, Allocator, Arena, Span
+from shoal.serve.replica.arena import ALIGNMENT, Allocator, Arena, ArenaSpan
 from shoal.serve.replica.messages import ExecutionRequest, ExecutionResponse, Placed, Times
 from shoal.serve.replica.wire import Frame, FrameReader, Kind, Limits, WireError, encode
 
@@ -97,14 +97,14 @@ class AllocatorMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.allocator = Allocator(self.SIZE)
-        self.used: set[Span] = set()
+        self.used: set[ArenaSpan] = set()
 
     @rule(target=regions, size=st.integers(0, 1500))
-    def allocate(self, size: int) -> Span:
+    def allocate(self, size: int) -> ArenaSpan:
         region = self.allocator.allocate(size)
         if region is None:
             assert self.largest_hole() < max(size, 1)
-            return Span(-1, 0)
+            return ArenaSpan(-1, 0)
         assert region.size == size
         assert region.offset % ALIGNMENT == 0
         assert 0 <= region.offset <= self.SIZE - size
@@ -113,7 +113,7 @@ class AllocatorMachine(RuleBasedStateMachine):
         return region
 
     @rule(region=consumes(regions))
-    def free(self, region: Span) -> None:
+    def free(self, region: ArenaSpan) -> None:
         if region.offset >= 0:
             self.used.remove(region)
             self.allocator.free(region)
@@ -136,7 +136,7 @@ class AllocatorMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         for region in self.used:
             self.allocator.free(region)
-        assert self.allocator.allocate(self.SIZE) == Span(0, self.SIZE)
+        assert self.allocator.allocate(self.SIZE) == ArenaSpan(0, self.SIZE)
 
 
 TestAllocator = AllocatorMachine.TestCase
@@ -149,8 +149,8 @@ def test_the_lowest_bytes_are_used_again() -> None:
     assert first is not None
     second = allocator.allocate(100)
     allocator.free(first)
-    assert allocator.allocate(64) == Span(0, 64)
-    assert second == Span(128, 100)
+    assert allocator.allocate(64) == ArenaSpan(0, 64)
+    assert second == ArenaSpan(128, 100)
 
 
 def test_a_replica_can_write_the_arena_and_not_cut_it_short() -> None:

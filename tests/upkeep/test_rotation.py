@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shoal.core import Capability
 from shoal.upkeep.plan import Disk, Step, obstacles
-from shoal.upkeep.record import Kept
+from shoal.upkeep.record import BackupRecord
 from shoal.upkeep.rotation import drafts, due_in, name_at, time_of, times, to_remove
 
 MOMENTS = st.integers(0, 4_000_000_000).map(float)
@@ -54,7 +54,7 @@ def test_an_upgrade_is_stopped_by_what_would_break_it() -> None:
 
 def test_a_late_or_failed_backup_is_told() -> None:
     def told(now: float, **fields: object) -> Capability:
-        return Kept(**{"every_s": 3600.0, "at": 1000.0, "file": "/b/x.tar", **fields}).capability(now)  # type: ignore[arg-type]
+        return BackupRecord(**{"every_s": 3600.0, "at": 1000.0, "file": "/b/x.tar", **fields}).capability(now)  # type: ignore[arg-type]
 
     assert told(1000.0 + 3600).available
     assert not told(1000.0 + 2 * 3600).available

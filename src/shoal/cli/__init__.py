@@ -11,8 +11,6 @@ import os
 import sys
 from pathlib import Path
 
-from shoal.base.value_classes import made_quickly
-
 _COLLECT_AFTER = 100_000
 """New objects before garbage is looked for: Python's default, 700, costs a short command a tenth of its time, for what
 is imported stays."""
@@ -20,7 +18,6 @@ is imported stays."""
 
 def main() -> None:
     gc.set_threshold(_COLLECT_AFTER)
-    made_quickly()
     _prepare_output()
     from shoal.cli.app import app
 

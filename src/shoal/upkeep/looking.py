@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import inspect, text
 
 from shoal.store import Database, database_files, sqlite_path
-from shoal.upkeep.plan import Kept, then_of
+from shoal.upkeep.plan import LiveWork, then_of
 
 _ASKED = {
     "job": "SELECT id, tenant, name, state FROM job WHERE ended_at IS NULL AND owner_id IS NULL ORDER BY id",
@@ -17,7 +17,7 @@ _ASKED = {
 }
 
 
-def kept_in(url: str) -> list[Kept]:
+def kept_in(url: str) -> list[LiveWork]:
     """Jobs that people submitted, services and planes that are not over. Blocks. Raises Unavailable."""
     found = []
     with contextlib.closing(Database(url)) as database, database.reading() as connection:
@@ -26,7 +26,7 @@ def kept_in(url: str) -> list[Kept]:
                 continue
             for row in connection.execute(text(question)):
                 found_id, tenant, name, state = (str(one) for one in row)
-                found.append(Kept(kind, found_id, tenant, name, state, then_of(kind, state)))
+                found.append(LiveWork(kind, found_id, tenant, name, state, then_of(kind, state)))
     return found
 
 

@@ -47,7 +47,7 @@ def step_of(one: Set) -> Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class LiveWork:
     """A job or service that is not over, and what becomes of it."""
 
     kind: str
@@ -105,7 +105,7 @@ def obstacles(steps: Sequence[Step], disk: Disk | None, damaged: str | None) -> 
     return found
 
 
-def counts(kept: Sequence[Kept]) -> Mapping[str, int]:
+def counts(kept: Sequence[LiveWork]) -> Mapping[str, int]:
     """How many there are of each kind and fate, most first."""
     found: dict[str, int] = {}
     for one in kept:

@@ -16,7 +16,7 @@ _LATE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class BackupRecord:
     """The last good backup, and what went wrong since, if anything did."""
 
     every_s: float = 0.0
@@ -48,14 +48,14 @@ def path_of(home: Path) -> Path:
     return home / "upkeep" / "backups.json"
 
 
-def read(home: Path) -> Kept:
+def read(home: Path) -> BackupRecord:
     try:
-        return Kept(**json.loads(path_of(home).read_bytes()))
+        return BackupRecord(**json.loads(path_of(home).read_bytes()))
     except (OSError, ValueError, TypeError):
-        return Kept()
+        return BackupRecord()
 
 
-def write(home: Path, kept: Kept) -> None:
+def write(home: Path, kept: BackupRecord) -> None:
     """May raise OSError."""
     path = path_of(home)
     path.parent.mkdir(mode=0o700, exist_ok=True)

@@ -5,13 +5,22 @@ from typing import TYPE_CHECKING
 from shoal.base.faces import on_first_use
 
 if TYPE_CHECKING:
-    from shoal.cache.daemon.cache import Account, Cache, Reader, Settings
+    from shoal.cache.daemon.cache import Account, Caller, Settings, SharedCache
     from shoal.cache.daemon.planner import Planner, Planning, Round
     from shoal.cache.daemon.protocol import Connection, admin_token, token_of
     from shoal.cache.daemon.server import Daemon
 
 __all__ = [
-    "Account", "Cache", "Connection", "Daemon", "Planner", "Planning", "Reader", "Round", "Settings", "admin_token",
+    "Account",
+    "Caller",
+    "Connection",
+    "Daemon",
+    "Planner",
+    "Planning",
+    "Round",
+    "Settings",
+    "SharedCache",
+    "admin_token",
     "token_of",
 ]  # fmt: skip
 
@@ -20,12 +29,12 @@ __getattr__ = on_first_use(
     globals(),
     {
         "Account": "cache",
-        "Cache": "cache",
+        "SharedCache": "cache",
         "Connection": "protocol",
         "Daemon": "server",
         "Planner": "planner",
         "Planning": "planner",
-        "Reader": "cache",
+        "Caller": "cache",
         "Round": "planner",
         "Settings": "cache",
         "admin_token": "protocol",

@@ -61,7 +61,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class Caller:
     """A process that asks: `uid` is its user, as the kernel says. Without `files` it gets no files of this machine: it
     shares the daemon's user, whose rights are not its own, or its sandbox hides them."""
 
@@ -70,7 +70,7 @@ class Reader:
     files: bool = True
 
 
-class Cache:
+class SharedCache:
     def __init__(self, store: Store, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self.store = store
         self.settings = settings
@@ -97,7 +97,7 @@ class Cache:
 
     # --- reading ---
 
-    def open(self, reader: Reader, url: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    def open(self, reader: Caller, url: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """What the reader may do: read its link (`held`), or go to the source itself (`through`). Raises what the
         source says to this tenant."""
         source = source_of(url, options, reader.uid)
@@ -121,7 +121,7 @@ class Cache:
         self.store.link(reader.tenant, info.key)
         return {"outcome": "held", "size": info.size}
 
-    def chunk(self, reader: Reader, url: str, options: Mapping[str, Any], number: int, tag: str) -> dict[str, Any]:
+    def chunk(self, reader: Caller, url: str, options: Mapping[str, Any], number: int, tag: str) -> dict[str, Any]:
         """One chunk of a large object. Raises Conflict where it is of another version by now."""
         source = source_of(url, options, reader.uid)
         version = self._check(reader, source)
@@ -138,7 +138,7 @@ class Cache:
         self.store.link(reader.tenant, info.key)
         return {"outcome": "held", "size": info.size}
 
-    def report(self, reader: Reader, reads: Mapping[str, Any]) -> None:
+    def report(self, reader: Caller, reads: Mapping[str, Any]) -> None:
         """What was read since the last report, by key: `hits` how often a whole file was opened, `parts` bytes of large
         objects; and by URL: `bytes` that came from the source."""
         self.grants.heard(reader.tenant)
@@ -161,13 +161,13 @@ class Cache:
         """With the version, so that the reader need not ask for it again."""
         return {"outcome": "through", "why": why, "tag": version.tag, "size": version.size, "exact": version.exact}
 
-    def check_reader(self, reader: Reader, source: Source) -> None:
+    def check_reader(self, reader: Caller, source: Source) -> None:
         """Raises Uncacheable for a file that this tenant may not see, or may see for all that the kernel tells."""
         if not reader.files and source.url.startswith("file://"):
             what = "files of the machine are cached for tenants with a user of their own that see them"
             raise Uncacheable(what, where=source.url)
 
-    def _check(self, reader: Reader, source: Source) -> Version:
+    def _check(self, reader: Caller, source: Source) -> Version:
         self.check_reader(reader, source)
         try:
             return self.grants.check(reader.tenant, source)
@@ -260,7 +260,7 @@ class Cache:
 
     def declare(
         self,
-        reader: Reader,
+        reader: Caller,
         url: str,
         options: Mapping[str, Any],
         bytes_per_s: float,

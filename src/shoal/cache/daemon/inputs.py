@@ -18,7 +18,7 @@ from shoal.cache.store import ObjectInfo
 from shoal.core import Forbidden, NotFound, ShoalError
 
 if TYPE_CHECKING:
-    from shoal.cache.daemon.cache import Cache, Reader
+    from shoal.cache.daemon.cache import Caller, SharedCache
 
 LISTED = 1_000_000
 """Objects of a data set that are listed when it is declared, warmed or shown."""
@@ -32,7 +32,7 @@ _THREADS = 8
 class Inputs:
     """`show` gives a job its folder; `prefetch` brings what waiting jobs will read."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: SharedCache) -> None:
         self._cache = cache
         self._wanted: dict[tuple[str, str], Source] = {}
         self._listed: dict[str, tuple[float, list[tuple[str, int]]]] = {}
@@ -45,7 +45,7 @@ class Inputs:
 
     # --- shown to a job ---
 
-    def show(self, reader: Reader, url: str, options: Mapping[str, Any], view: str, token: str) -> dict[str, Any]:
+    def show(self, reader: Caller, url: str, options: Mapping[str, Any], view: str, token: str) -> dict[str, Any]:
         """Where the job finds the objects below the URL: those that are there are files of the fast disk, and what is
         wanted of the others is on its way. `files` is None where it has to copy: as the daemon's own user root it could
         change what is cached. Returns once the first part is there, or after `wait_s`."""

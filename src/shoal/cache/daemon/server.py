@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from shoal.base.files import write_whole
-from shoal.cache.daemon.cache import Cache, Reader
+from shoal.cache.daemon.cache import Caller, SharedCache
 from shoal.cache.daemon.protocol import ADMIN_TOKEN, LONGEST, NO_ANSWER, SOCKET, remote_token_of, token_of, view_of
 from shoal.cache.sources import PROTOCOLS
 from shoal.cache.store import folder_name
@@ -30,7 +30,7 @@ class Daemon:
     """`secret`: tenants prove their names by tokens made of it, and the admin too; without it a process of the daemon's
     own user may call itself as it likes, and the others have the names of their users."""
 
-    def __init__(self, cache: Cache, secret: bytes | None = None) -> None:
+    def __init__(self, cache: SharedCache, secret: bytes | None = None) -> None:
         self.cache = cache
         self._secret = secret
         self._stop = threading.Event()
@@ -125,11 +125,11 @@ class Daemon:
 class Session:
     """One connection. It has to say `hello` first."""
 
-    def __init__(self, cache: Cache, uid: int, secret: bytes | None) -> None:
+    def __init__(self, cache: SharedCache, uid: int, secret: bytes | None) -> None:
         self._cache = cache
         self._uid = uid
         self._secret = secret
-        self._reader: Reader | None = None
+        self._reader: Caller | None = None
         self._admin = False
 
     def answer(self, line: bytes) -> bytes | None:
@@ -189,7 +189,7 @@ class Session:
             return cache.planner.last.as_json()
         raise Invalid(f"there is no request {do!r}")
 
-    def _show(self, reader: Reader, url: str, options: Mapping[str, Any], view: str) -> dict[str, Any]:
+    def _show(self, reader: Caller, url: str, options: Mapping[str, Any], view: str) -> dict[str, Any]:
         name = view.partition(":")[0]
         if self._secret is None or not hmac.compare_digest(view, view_of(self._secret, reader.tenant, name)):
             raise Forbidden("only a server gives a job its view", where=name)
@@ -207,7 +207,7 @@ class Session:
             raise Forbidden(f"user {user} cannot read as tenant {tenant}", hint="a token proves a tenant's name")
         self._admin = own and not remote and (self._secret is None or (bool(token) and not tenant))
         shares = self._secret is not None and self._uid == os.geteuid() and not self._admin
-        self._reader = Reader(tenant or user, self._uid, files=not shares and not remote)
+        self._reader = Caller(tenant or user, self._uid, files=not shares and not remote)
         links = self._cache.store.root / "links" / folder_name(self._reader.tenant)
         with suppress(OSError):  # of a disk that is read-only: what is there is there
             self._cache.store.links.folder(self._reader.tenant, self._uid)

@@ -106,7 +106,7 @@ def read(path: Path) -> Artefact:
             claimed = sum(entry.file_size for entry in file.infolist())
             if claimed > LARGEST_BYTES:
                 raise BadNetwork(f"its entries claim {claimed} bytes", where=str(path))
-            return _Reader(file, str(path)).read()
+            return _ArtefactReader(file, str(path)).read()
     except OSError as error:
         raise BadNetwork(f"it cannot be read: {error.strerror or error}", where=str(path)) from None
     except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError) as error:
@@ -115,7 +115,7 @@ def read(path: Path) -> Artefact:
         raise BadNetwork(f"the artefact is damaged: {error!r}", where=str(path), hint="compile it again") from None
 
 
-class _Reader:
+class _ArtefactReader:
     def __init__(self, file: zipfile.ZipFile, where: str) -> None:
         self._file, self._where = file, where
         self._segments = self._layers = 0

@@ -35,7 +35,7 @@ OPERATORS = (*GATES, QUANTISED)
 
 def recurrence_of(node: Any, constant: Callable[[str], Array | None], kind: NumberType) -> Recurrence:
     """The node with its weights, which `constant` finds by name. Raises BadNetwork, with node and attribute."""
-    return _Reader(node, constant, kind).read()
+    return _NodeReader(node, constant, kind).read()
 
 
 def unknown_weights(node: Any, constant: Callable[[str], Array | None]) -> list[str]:
@@ -48,7 +48,7 @@ def unknown_weights(node: Any, constant: Callable[[str], Array | None]) -> list[
     return [name for name, at in zip(names, places, strict=True) if inputs[at] and constant(inputs[at]) is None]
 
 
-class _Reader:
+class _NodeReader:
     def __init__(self, node: Any, constant: Callable[[str], Array | None], kind: NumberType) -> None:
         self.node = node
         self.quantised = node.op_type == QUANTISED

@@ -66,7 +66,7 @@ def read_graph(
     tensors = read_tensors(path)
     if isinstance(cell, Cell):
         return graph_of_layers([[LayerSpec(cell, *cell_weights(cell, tensors, prefix or "", str(path)), kind)]])
-    return _Reader(tensors, cell, prefix, kind, str(path)).graph()
+    return _TorchReader(tensors, cell, prefix, kind, str(path)).graph()
 
 
 def cell_weights(cell: Cell, tensors: Mapping[str, Array], prefix: str, where: str) -> tuple[Sizes, Weights]:
@@ -125,7 +125,7 @@ def graph_of_layers(stack: list[list[LayerSpec]]) -> Graph:
     return Graph((Tensor("x", (-1, -1, first.sizes.input)),), tuple(outputs), tuple(steps))
 
 
-class _Reader:
+class _TorchReader:
     def __init__(
         self, tensors: Mapping[str, Array], cell: str | None, prefix: str | None, kind: NumberType, where: str
     ) -> None:

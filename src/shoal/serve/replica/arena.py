@@ -38,7 +38,7 @@ class Arena:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ArenaSpan:
     """`size` bytes from `offset`; `size` is as it was asked for."""
 
     offset: int
@@ -53,7 +53,7 @@ class Allocator:
         self.size = size - size % ALIGNMENT
         self._free = [(0, self.size)] if self.size else []
 
-    def allocate(self, size: int) -> Span | None:
+    def allocate(self, size: int) -> ArenaSpan | None:
         """None if no hole is large enough."""
         rounded = _rounded(size)
         for at, (start, end) in enumerate(self._free):
@@ -62,10 +62,10 @@ class Allocator:
                     del self._free[at]
                 else:
                     self._free[at] = (start + rounded, end)
-                return Span(start, size)
+                return ArenaSpan(start, size)
         return None
 
-    def free(self, region: Span) -> None:
+    def free(self, region: ArenaSpan) -> None:
         """Give back a region of this allocator, once."""
         start, end = region.offset, region.offset + _rounded(region.size)
         at = bisect_left(self._free, (start, end))

@@ -42,7 +42,7 @@ class Upkeep(Extension):
         self._server = server
         self._every_s, self._keep = settings.backup_every, settings.backup_keep
         self._folder = Path(settings.backup_to) if settings.backup_to else server.home.resolve() / "backups"
-        self._kept = record.Kept()
+        self._kept = record.BackupRecord()
 
     @classmethod
     def probe(cls, home: Path) -> Sequence[Capability]:
@@ -50,7 +50,7 @@ class Upkeep(Extension):
 
     async def open(self) -> None:
         before = await asyncio.to_thread(record.read, self._server.home)
-        known = before if before.folder == str(self._folder) else record.Kept()
+        known = before if before.folder == str(self._folder) else record.BackupRecord()
         self._kept = replace(known, every_s=self._every_s, folder=str(self._folder))
         if before != self._kept:
             await self._remember()

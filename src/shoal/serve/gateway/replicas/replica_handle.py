@@ -32,7 +32,7 @@ from shoal.serve.gateway.replicas.execution import (
     payload_of,
     wanted_outputs,
 )
-from shoal.serve.replica.arena import Allocator, Arena, Span
+from shoal.serve.replica.arena import Allocator, Arena, ArenaSpan
 from shoal.serve.replica.messages import (
     ExecutionRequest,
     ModelKey,
@@ -101,7 +101,7 @@ class _Asked:
     future: asyncio.Future[Any]
     settle: Callable[[Frame], Any]
     limit_s: float
-    region: Span | None
+    region: ArenaSpan | None
     what: str
 
 
@@ -303,7 +303,7 @@ class Replica:
         settle: Callable[[Frame], T],
         *,
         limit_s: float | None = None,
-        region: Span | None = None,
+        region: ArenaSpan | None = None,
         payload: Sequence[Buffer] = (),
         what: str = "saying whether it lives",
     ) -> asyncio.Future[T]:
