@@ -192,6 +192,7 @@ def test_from_a_replica_of_a_service(place: World, facts: Facts, number: int, tm
 
 
 @pytest.mark.few
+@pytest.mark.usefixtures("facts")
 @pytest.mark.parametrize("number", range(len(LEVELS)))
 def test_from_a_tenant_of_a_plane_at_another_of_it(place: World, number: int) -> None:
     """Also its victim is a tenant of the plane; the shared server's own is none the less hidden."""

@@ -7,7 +7,7 @@ The estimate is made the same way (see `outlook`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -20,7 +20,7 @@ from shoal.admission.outlook import EndBy, ExpectedStart, Outlook
 from shoal.admission.quota import Account, Limit
 from shoal.admission.reservation import reserve
 from shoal.admission.snapshot import Layout, Need, Snapshot, resolve
-from shoal.admission.types import Blocker, Explanation, NodeState, Pending, TenantState
+from shoal.admission.types import Blocker, Explanation, NodeState, Pending, Running, TenantState
 from shoal.core import ANY, NO_AFFINITY, Affinity, NotFound, PriorityClass, Quota, Reason, Resources, Tenant
 
 _WIDER = 1.1
@@ -90,7 +90,7 @@ def _may_be_overtaken(snapshot: Snapshot, job: Pending) -> bool:
     """Whether there are guaranteed jobs, or were lately, before which this one gives way."""
     if job.priority_class is PriorityClass.GUARANTEED:
         return False
-    others = chain(
+    others: Iterable[Pending | Running] = chain(
         snapshot.running.values(),
         snapshot.pending.by_id.values(),
         (arrival.job for past in snapshot.past.values() for arrival in past.arrivals),
