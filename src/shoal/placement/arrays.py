@@ -36,10 +36,9 @@ class Arrays:
             copy[:, a, b] = link.latency_s + size / link.bytes_per_s
         copy[:, range(count), range(count)] = 0.0
         for position, node in enumerate(graph.nodes):
-            for site in node.cached:
-                copy[position, :, site] = 0.0
-        edges = [(each, position) for position, node in enumerate(graph.nodes) for each in dict.fromkeys(node.inputs)]
-        producer, consumer = np.array(edges, int).reshape(-1, 2).T
+            if node.cached:
+                copy[position][:, list(node.cached)] = 0.0
+        producer, consumer = np.array(graph.edges, int).reshape(-1, 2).T
         return Arrays(seconds, copy, producer, consumer)
 
     def total(self, assignment: Sequence[int]) -> float:

@@ -11,7 +11,7 @@ from shoal.placement.graph import Graph
 def best_of_chains(graph: Graph) -> tuple[list[int], float] | None:
     """The best assignment and its seconds, infinite where none can copy what it needs; None where an output has several
     consumers."""
-    if any(len(each) > 1 for each in graph.consumers):
+    if len({producer for producer, _ in graph.edges}) < len(graph.edges):
         return None
     every = range(len(graph.sites))
     costs: list[dict[int, float]] = []  # of a node and all before it, by its site

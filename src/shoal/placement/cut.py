@@ -29,6 +29,7 @@ class Arcs:
     head: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     vertices: int = 2
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
 
     def add(self, tail: int, head: int, seconds: float) -> None:
         if seconds > 0:
@@ -38,9 +39,13 @@ class Arcs:
 
     def extend(self, tails: np.ndarray, heads: np.ndarray, seconds: np.ndarray) -> None:
         some = seconds > 0
-        self.tail.extend(tails[some].tolist())
-        self.head.extend(heads[some].tolist())
-        self.seconds.extend(seconds[some].tolist())
+        self.parts.append((tails[some], heads[some], seconds[some]))
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Tails, heads and seconds, each of shape (arcs,)."""
+        own = (np.asarray(self.tail, np.int64), np.asarray(self.head, np.int64), np.asarray(self.seconds, np.float64))
+        tails, heads, seconds = (np.concatenate(each) for each in zip(own, *self.parts, strict=True))
+        return tails, heads, seconds
 
     def vertex(self) -> int:
         self.vertices += 1
@@ -59,8 +64,7 @@ class Cut:
 def minimum_cut(arcs: Arcs, known: float) -> Cut:
     """`known` is the value of some cut, or more; it sets the scale."""
     size = arcs.vertices
-    tail, head = np.asarray(arcs.tail, np.int64), np.asarray(arcs.head, np.int64)
-    capacity = np.asarray(arcs.seconds, np.float64)
+    tail, head, capacity = arcs.arrays()
     both = np.concatenate((tail * size + head, head * size + tail))  # each arc and the one the other way
     order = np.argsort(both, kind="stable")
     first = np.diff(both[order], prepend=-1) != 0

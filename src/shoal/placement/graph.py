@@ -82,12 +82,16 @@ class Graph:
         return tuple(site for site in some if isfinite(node.seconds[site]))
 
     @cached_property
+    def edges(self) -> list[tuple[int, int]]:
+        """Each pair of a node and one that reads its output, once."""
+        return [(each, position) for position, node in enumerate(self.nodes) for each in dict.fromkeys(node.inputs)]
+
+    @cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
         """Of each node, the nodes that read its output, each once."""
         found: list[list[int]] = [[] for _ in self.nodes]
-        for position, node in enumerate(self.nodes):
-            for each in dict.fromkeys(node.inputs):
-                found[each].append(position)
+        for producer, consumer in self.edges:
+            found[producer].append(consumer)
         return tuple(map(tuple, found))
 
     def copy_seconds(self, position: int, source: int, target: int) -> float:

@@ -38,10 +38,10 @@ def best_of_two(graph: Graph) -> tuple[list[int], float]:
     arcs.extend(vertex[several] + 2 * nodes, vertex[several], back[several])
     arcs.extend(vertex[consumer], vertex[producer] + 2 * nodes, never)
     base = float(least.sum())
-    start = min(starts(graph), key=graph.total)
-    cut = minimum_cut(arcs, _bound(graph.total(start) - base, arcs))
+    known, start = min((graph.total(each), each) for each in starts(graph))
+    cut = minimum_cut(arcs, _bound(known - base, arcs))
     found = np.where(cut.source_side[vertex], 0, 1).tolist()
-    return min((start, found), key=graph.total), base + cut.low
+    return found if graph.total(found) <= known else start, base + cut.low
 
 
 def expand(graph: Graph, sites: Sequence[int], site: int) -> list[int]:
@@ -91,5 +91,6 @@ def starts(graph: Graph) -> list[list[int]]:
 
 def _bound(known: float, arcs: Arcs) -> float:
     """Not below the minimum cut: a known one with what rounding may hide, or everything."""
-    finite = sum(filter(isfinite, arcs.seconds))
+    seconds = arcs.arrays()[2]
+    finite = float(seconds[np.isfinite(seconds)].sum())
     return min(known + 1e-12 * finite, finite) if isfinite(known) else finite
