@@ -46,8 +46,8 @@ class Sweeps(Extension, Watching):
         await self.stopping.load()
 
     def accept(self, manifest: JobManifest) -> None:
-        stop = (manifest.extensions.get(self.name) or {}).get("stop") or {}
-        if stop.get("rule") == "median":
+        stop = (manifest.extensions.get(self.name) or {}).get("stop")
+        if isinstance(stop, dict) and stop.get("rule") == "median":
             require()
 
     def loops(self) -> Sequence[BackgroundLoop]:
