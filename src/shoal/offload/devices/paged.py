@@ -101,7 +101,6 @@ class BoundDevice:
         self._inputs: Sequence[np.ndarray] = ()
         self._outputs: Sequence[np.ndarray] = ()
         self._rolls: Mapping[int, Roll] = {}
-        self.halved = 0
 
     def bind(self, arrays: Sequence[np.ndarray], shape: tuple[int, ...], rolls: Mapping[int, Roll]) -> None:  # noqa: ARG002
         """`arrays` are the inputs and the outputs."""
@@ -123,7 +122,6 @@ class BoundDevice:
         halves = _halves(block)
         if halves is None:
             return True, 0.0
-        self.halved += 1
         found = [self.run(each) for each in halves]
         return any(faulty for faulty, _ in found), sum(total for _, total in found)
 
