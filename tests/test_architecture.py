@@ -160,3 +160,13 @@ def test_the_parts_of_mutation_testing_name_what_exists() -> None:
     parts = PROJECT["tool"]["shoal"]["mutation"].values()
     assert [name for part in parts for name in part["modules"] if not list(PACKAGE.glob(name))] == []
     assert [name for part in parts for name in part["tests"] if not (ROOT / "tests" / name).exists()] == []
+
+
+def test_no_class_name_stands_twice_within_a_component() -> None:
+    places: dict[tuple[str, str], set[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        where = path.relative_to(PACKAGE)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault((where.parts[0], node.name), set()).add(str(where))
+    assert {name: sorted(found) for (_, name), found in places.items() if len(found) > 1} == {}

@@ -21,12 +21,12 @@ if kind == "other":
     proxy.fingerprint = lambda path: None if path.endswith("/grep") else real(path)
     proxy.libc = lambda: "glibc 1.0"
 elif kind == "floods":
-    begin = proxy.Stage.__init__
+    begin = proxy.RunningStage.__init__
 
-    def unbounded(self: proxy.Stage, stream: int, credit: int) -> None:
+    def unbounded(self: proxy.RunningStage, stream: int, credit: int) -> None:
         begin(self, stream, 1 << 60)
 
-    proxy.Stage.__init__ = unbounded  # type: ignore[method-assign]
+    proxy.RunningStage.__init__ = unbounded  # type: ignore[method-assign]
     proxy.OUT_LIMIT = 1 << 60
 elif kind == "slow":
     send = proxy.Pipes.send

@@ -47,7 +47,7 @@ GREETING = b"\nSHOAL-PROXY-1\n"
 """Before the first frame: what a login prints comes before it and is skipped."""
 
 
-class Stage:
+class RunningStage:
     """A command that runs here: the ends of its pipes, and what may still go through them."""
 
     def __init__(self, stream: int, credit: int) -> None:
@@ -101,7 +101,7 @@ class Proxy:
         self.admitted: Admitted | None = None
         self.frames = Frames()
         self.out = bytearray()
-        self.stages: dict[int, Stage] = {}
+        self.stages: dict[int, RunningStage] = {}
         self.trials: set[int] = set()
         self.rate = 0.0
         self.held_up: float | None = None
@@ -343,7 +343,7 @@ class Proxy:
 
     def connect(self, one: dict[str, Any], pipes: dict[Any, tuple[int, int]]) -> list[int]:
         """A stage and the three descriptors of its process."""
-        stage = Stage(one["id"], one["credit"])
+        stage = RunningStage(one["id"], one["credit"])
         self.stages[one["id"]] = stage
         how = one["stdin"]
         if "pipe" in how:
@@ -363,7 +363,7 @@ class Proxy:
         stderr = os.dup(stdout) if one["merge"] else self.output(stage, Frame.ERR)
         return [stdin, stdout, stderr]
 
-    def output(self, stage: Stage, kind: int) -> int:
+    def output(self, stage: RunningStage, kind: int) -> int:
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         with contextlib.suppress(OSError):
@@ -396,7 +396,7 @@ class Proxy:
             self.admitted.log(why)
         self.send(streams[0], Frame.REFUSED, encode({"streams": list(streams), "why": why}))
 
-    def pump(self, stage: Stage, fd: int, kind: int) -> None:
+    def pump(self, stage: RunningStage, fd: int, kind: int) -> None:
         if fd not in stage.outputs:  # closed by what was handled just before
             return
         try:
@@ -411,7 +411,7 @@ class Proxy:
         del stage.outputs[fd]
         self.settle(stage)
 
-    def feed(self, stage: Stage) -> None:
+    def feed(self, stage: RunningStage) -> None:
         if stage.stdin is None:
             return
         try:
@@ -430,14 +430,14 @@ class Proxy:
             self.drop(stage.stdin)
             stage.stdin = None
 
-    def settle(self, stage: Stage) -> None:
+    def settle(self, stage: RunningStage) -> None:
         """Tell the status once all output is on its way."""
         if stage.status is None or stage.outputs:
             return
         self.send(stage.stream, Frame.EXIT, encode(stage.status))
         self.forget(self.stages.pop(stage.stream))
 
-    def kill(self, stage: Stage) -> None:
+    def kill(self, stage: RunningStage) -> None:
         """The client's side of it has ended: what it writes goes nowhere, and it ends."""
         for fd in list(stage.outputs):
             self.drop(fd)
@@ -445,7 +445,7 @@ class Proxy:
         stage.kill_at = self.clock() + KILL_AFTER_S
         self.signal(stage, signal.SIGTERM)
 
-    def signal(self, stage: Stage, number: int) -> None:
+    def signal(self, stage: RunningStage, number: int) -> None:
         if stage.executor is not None:
             send_message(stage.executor, {"kill": stage.stream, "signal": int(number)})
 
@@ -463,7 +463,7 @@ class Proxy:
             self.selector.unregister(fd)
         os.close(fd)
 
-    def forget(self, stage: Stage) -> None:
+    def forget(self, stage: RunningStage) -> None:
         for fd in [*stage.outputs, *([stage.stdin] if stage.stdin is not None else [])]:
             self.drop(fd)
         stage.outputs.clear()

@@ -13,7 +13,7 @@ _MOST = 256
 """Noted calls, after which they run: a loop that looks at nothing needs no memory that grows."""
 
 
-class Program:
+class CallProgram:
     """What one thread noted."""
 
     def __init__(self) -> None:
@@ -50,4 +50,4 @@ class Program:
         return found.value
 
 
-PROGRAM = Program()
+PROGRAM = CallProgram()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.offload.arrays.chunks import Chunks, Function, Kernel
+from shoal.offload.arrays.chunks import BlockKernel, Chunks, Function
 from shoal.offload.arrays.kernels import BoundKernel, Kernels
 from shoal.offload.arrays.program import Operation, Program
 from shoal.offload.arrays.recipe import Recipe
@@ -58,7 +58,7 @@ class Way:
     estimate_s: float
     replaced: Mapping[Any, Function] = field(default_factory=dict)
     costs: CostModel | None = None
-    kernel: Kernel | None = None
+    kernel: BlockKernel | None = None
     alternatives: Mapping[str, float] = field(default_factory=dict)
 
     def backend_of(self, operation: Operation) -> str:

@@ -21,7 +21,7 @@ Fault = tuple[int, str]
 _local = threading.local()
 
 
-class Kernel(Protocol):
+class BlockKernel(Protocol):
     """Does whole blocks of a program: compiled code, or a device."""
 
     def bind(self, arrays: Sequence[np.ndarray], shape: tuple[int, ...], rolls: Mapping[int, Roll]) -> None:
@@ -66,7 +66,7 @@ class Chunks:
         outputs: list[np.ndarray],
         replaced: Mapping[Any, Function],
         reducer: Reducer | None = None,
-        kernel: Kernel | None = None,
+        kernel: BlockKernel | None = None,
     ) -> Outcome:
         """Fill the outputs. `replaced` has functions to call in place of ufuncs; a kernel does a whole block, and NumPy
         those in which a result is not finite. The reducer is applied to each block of the last operation; its results

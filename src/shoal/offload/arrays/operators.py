@@ -15,14 +15,14 @@ from shoal.offload.arrays.state import state
 from shoal.offload.arrays.tracked import plain, strip, track
 
 
-class _Counted:
+class _CountedOperator:
     def __iadd__(self, other: Any) -> Any:
         return sys.getrefcount(self)
 
 
 def _references_of_an_operand() -> int:
     """What an object's reference count is within its in-place operator, when one variable holds it."""
-    counted = _Counted()
+    counted = _CountedOperator()
     counted += 1
     return counted  # type: ignore[return-value]
 

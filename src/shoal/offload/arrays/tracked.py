@@ -16,13 +16,13 @@ _SMALL_VIEWS = 200
 """Small views of one array, as a loop over rows makes, after which its operations are left alone."""
 
 
-class _Counted:
+class _CountedMethod:
     def references(self) -> int:
         return sys.getrefcount(self)
 
 
 def _references_of_self() -> int:
-    counted = _Counted()
+    counted = _CountedMethod()
     return counted.references()
 
 
