@@ -1,4 +1,5 @@
-"""What other packages add by entry points of the group `shoal.offload`: `"library.module" = "package.module:declare"`.
+"""Declarations of other packages, by entry points of the group `shoal.offload`: `"library.module" =
+"package.module:declare"`.
 
 `declare` is called once that module of the library is imported, and answers what takes its declarations back. The
 installed packages' own lists are read, which takes a few milliseconds; nothing of theirs is imported before.

@@ -1,4 +1,4 @@
-"""What a client and a proxy say to each other. A part of the one file that is sent to a site (see `source`): the
+"""Messages between a client and a proxy. A part of the one file that is sent to a site (see `source`): the
 standard library alone, Python 3.8 or newer."""
 
 from __future__ import annotations

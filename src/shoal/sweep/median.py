@@ -1,4 +1,4 @@
-"""Which trials go on by the median rule of Optuna, which the extra `sweep` brings. Pure."""
+"""Choice of the trials that go on, by the median rule of Optuna, which the extra `sweep` brings. Pure."""
 
 from __future__ import annotations
 

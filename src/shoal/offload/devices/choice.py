@@ -1,4 +1,4 @@
-"""Which device there is, and whether a program is worth its copies."""
+"""Choice of a device, and whether a program is worth its copies."""
 
 from __future__ import annotations
 

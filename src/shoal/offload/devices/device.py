@@ -1,4 +1,4 @@
-"""What a device must do. One comes with PyTorch; others by entry points of the group `shoal.offload.devices`."""
+"""The protocol of a device. One comes with PyTorch; others by entry points of the group `shoal.offload.devices`."""
 
 from __future__ import annotations
 

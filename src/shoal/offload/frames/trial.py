@@ -1,4 +1,4 @@
-"""Which of two engines takes a call: the plain library, until the other one has given the same result in less time.
+"""Choice between two engines for a call: the plain library, until the other one has given the same result in less time.
 
 A trial runs both and compares their results whole. It costs as much as the call, so it waits until calls of its kind
 have taken many times that, over this run and those before; the import of the other engine counts as well.

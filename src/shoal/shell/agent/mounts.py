@@ -1,4 +1,4 @@
-"""What kind of mount shows a site's folder here."""
+"""Recognition of the mount that shows a site's folder here."""
 
 from __future__ import annotations
 

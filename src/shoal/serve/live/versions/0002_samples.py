@@ -1,4 +1,4 @@
-"""What gateways measured over time."""
+"""A table of what gateways measured over time."""
 
 import sqlalchemy as sa
 from alembic import op
