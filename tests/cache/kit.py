@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from shoal.cache.daemon import Cache, Connection, Daemon, Planning, Settings
+from shoal.cache.daemon import Connection, Daemon, Planning, Settings, SharedCache
 from shoal.cache.store import Limits, Store
 
 CHUNK = 64 * 1024
@@ -193,7 +193,7 @@ def cache(root: Path, *, size: int = 32 * CHUNK, files: int = 10_000, planning: 
           secret: bytes | None = None, chunk_bytes: int = CHUNK, **more: Any) -> Iterator[Daemon]:  # fmt: skip
     """A daemon whose rounds come when they are asked for."""
     store = Store(root, Limits(size, files), chunk_bytes=chunk_bytes)
-    made = Daemon(Cache(store, Settings(planning or Planning(round_s=3600.0), **more)), secret)
+    made = Daemon(SharedCache(store, Settings(planning or Planning(round_s=3600.0), **more)), secret)
     made.start()
     try:
         yield made

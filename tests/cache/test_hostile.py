@@ -115,6 +115,18 @@ def test_a_round_without_tenants_and_one_whose_tenant_was_removed() -> None:
     assert planner.round({}).kept == {"file:///set": 1.0}  # not known to a server, a tenant counts as one
 
 
+def test_what_a_tenant_declares_counts_for_no_more_than_its_devices_read() -> None:
+    planner = Planner(Planning(round_s=1.0), 4096, 1 << 20, 100)
+    planner.devices = {"ann": 0, "bob": 4}
+    for name in ("ann", "bob", "eve"):
+        planner.see(f"file:///{name}", "key", 8192)
+    planner.declare_all({(name, f"file:///{name}"): (1e300, None) for name in ("ann", "bob", "eve")})
+    planner.round({})
+    ann, bob, eve = (-planner.order(f"file:///{name}") for name in ("ann", "bob", "eve"))
+    assert ann == eve == pytest.approx(bob / 4)
+    assert bob == pytest.approx(4 * 10e9 / 8192 * 3600)
+
+
 @pytest.mark.parametrize("absurd", [float("nan"), float("inf"), -1.0, 1e308, "nan", "abc", []])
 def test_no_number_that_a_tenant_tells_stops_the_rounds(daemon: Daemon, tmp_path: Path, absurd: object) -> None:
     (tmp_path / "set").mkdir()

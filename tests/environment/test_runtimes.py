@@ -17,7 +17,7 @@ import pytest
 from shoal.contract.lifecycle import JobState
 from shoal.core import Capability, Invalid, SystemClock
 from shoal.engine import Gang, RankSpec, Refused
-from shoal.engine.slurm.cluster import Cluster
+from shoal.engine.slurm.cluster import SlurmCluster
 from shoal.engine.slurm.commands import Commands
 from shoal.engine.slurm.submission import Target, arguments, script
 from shoal.environment.activate import in_runtime
@@ -179,7 +179,7 @@ def test_slurm_runs_an_image_in_its_bundle(tmp_path: Path) -> None:
 
 def test_slurm_says_whether_it_has_images() -> None:
     def images(target: Target) -> Capability:
-        found = Cluster(Commands(), target, SystemClock()).capabilities()
+        found = SlurmCluster(Commands(), target, SystemClock()).capabilities()
         return next(one for one in found if one.name == "images")
 
     assert not images(Target()).available

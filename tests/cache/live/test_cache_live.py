@@ -23,7 +23,7 @@ from shoal.contract.manifest import JobManifest
 from shoal.control.extensions.loaded import Chosen
 from shoal.control.plane import ControlPlane
 from shoal.control.plane_settings import PlaneSettings
-from shoal.core import Invalid, NotFound, Sandbox
+from shoal.core import Invalid, NotFound, Resources, Sandbox
 from shoal.engine.local import LocalEngine
 from shoal.store import Store, open_store
 from tests.cache.kit import Web
@@ -226,6 +226,20 @@ def test_a_job_prefers_the_machine_that_holds_its_data(tmp_path: Path) -> None:
     assert made.prefers(live) == {socket.gethostname(): 30.0}
     made._status = {"source_bytes_per_s": 1.5e9}
     assert made.prefers(live) == {socket.gethostname(): 2.0}
+
+
+def test_a_tenant_counts_with_the_devices_of_its_running_jobs(tmp_path: Path) -> None:
+    def running(tenant: str, number: int, size: int | None) -> Any:
+        resources = Resources(accelerators={"gpu": number} if number else {})
+        return SimpleNamespace(job=SimpleNamespace(tenant=tenant, resources=resources, ranks=3, size=size))
+
+    made = quiet_cache(tmp_path, {})
+    made._server.active_jobs = lambda: [  # type: ignore[method-assign]
+        running("ada", 2, 4),
+        running("ada", 1, None),
+        running("bob", 0, 1),
+    ]
+    assert made._devices() == {"ada": 11, "bob": 0}
 
 
 async def test_what_a_job_waits_for_is_a_cause(tmp_path: Path) -> None:

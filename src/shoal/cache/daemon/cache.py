@@ -288,10 +288,12 @@ class SharedCache:
         held = self.store.find(key)
         return held is None or len(held.chunks) < -(-held.info.size // self.store.chunk_bytes)
 
-    def declare_all(self, demands: list[Mapping[str, Any]], weights: Mapping[str, float]) -> None:
-        """Takes in the data sets that the server's jobs read, and the weights of its tenants. A set is prefetched where
-        its `options` are credentials or it needs none; else once the tenant itself has shown some. A demand that means
-        nothing is left out: it is one tenant's, and the others' count."""
+    def declare_all(
+        self, demands: list[Mapping[str, Any]], weights: Mapping[str, float], devices: Mapping[str, int]
+    ) -> None:
+        """Takes in the data sets that the server's jobs read, and the weights and devices of its tenants. A set is
+        prefetched where its `options` are credentials or it needs none; else once the tenant itself has shown some.
+        A demand that means nothing is left out: it is one tenant's, and the others' count."""
         found: dict[tuple[str, str], tuple[float, float | None]] = {}
         sources: dict[tuple[str, str], Source | None] = {}
         for one in demands:
@@ -306,6 +308,7 @@ class SharedCache:
             both = None if more is None or before[1] is None else before[1] + more
             found[str(one["tenant"]), name] = before[0] + rate, both
         self.planner.weights = {str(name): float(weight) for name, weight in weights.items()}
+        self.planner.devices = {str(name): int(number) for name, number in devices.items()}
         self.planner.declare_all(found)
         self.inputs.expect(sources)
 

@@ -25,8 +25,8 @@ _LARGEST = 1 << 60
 @dataclass(frozen=True, slots=True)
 class Planning:
     """`horizon_s`: a load is worth it when it pays within this time. `memory`: the part that the newest round has in
-    the average of reads. `device_bytes_per_s`: what a tenant's devices could read at most, so that no declaration
-    counts for more."""
+    the average of reads. `device_bytes_per_s`: what one device could read at most, so that no tenant's declarations
+    count for more than its devices read."""
 
     policy: str = "pf"
     round_s: float = 10.0
@@ -61,6 +61,8 @@ class Planner:
         self.planning = planning
         self.sets: dict[str, DataSet] = {}
         self.weights: Mapping[str, float] = planning.weights
+        self.devices: Mapping[str, int] = {}
+        """By tenant; one where a tenant has none, or is not known."""
         self.last = Round()
         self._chunk_bytes = chunk_bytes
         self._capacity = capacity
@@ -198,7 +200,7 @@ class Planner:
                 at = tenants.index(tenant), places[name]
                 declared[at], measured[at] = rate.declared, rate.measured
                 epochs[at] = np.inf if rate.epochs is None else rate.epochs
-        most = np.full(len(tenants), planning.device_bytes_per_s)
+        most = planning.device_bytes_per_s * np.array([max(1, self.devices.get(tenant, 1)) for tenant in tenants])
         rate_now = capped(np.where(declared > 0, declared, measured), measured, most)
         size = np.array([sizes[name] for name in names])
         self._reads_per_hour = dict(zip(names, (rate_now.sum(0) / np.maximum(size, 1) * 3600).tolist(), strict=True))

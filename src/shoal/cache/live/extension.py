@@ -6,6 +6,7 @@ import asyncio
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -110,7 +111,7 @@ class Cache(Extension):
 
     async def _turn(self) -> None:
         try:
-            told = await asyncio.to_thread(self._exchange, self._demands(), self._weights(), self._over())
+            told = await asyncio.to_thread(self._exchange, self._sensed(), self._over())
         except ShoalError as error:
             self._away = f"{error.what} (see {self._server.home / 'cache.log'})"
             await self._start()
@@ -128,12 +129,10 @@ class Cache(Extension):
             (str(one["tenant"]), str(one["job"])): float(one["seconds"]) for one in self._status["waits"]
         })  # fmt: skip
 
-    def _exchange(
-        self, demands: list[dict[str, Any]], weights: dict[str, float], over: list[tuple[str, str]]
-    ) -> dict[str, Any]:
+    def _exchange(self, sensed: Mapping[str, Any], over: list[tuple[str, str]]) -> dict[str, Any]:
         connection = Connection(self._root, "", token_of(self._secret, ""), timeout_s=30.0)
         try:
-            connection.ask("demands", demands=demands, weights=weights)
+            connection.ask("demands", **sensed)
             for tenant, view in over:
                 connection.ask("release", tenant=tenant, view=view)
             return {"status": connection.ask("status"), "last": connection.ask("last")}
@@ -162,8 +161,16 @@ class Cache(Extension):
 
     # --- sense ---
 
-    def _weights(self) -> dict[str, float]:
-        return {name: one.weight for name, one in self._server.tenants().items()}
+    def _sensed(self) -> dict[str, Any]:
+        weights = {name: one.weight for name, one in self._server.tenants().items()}
+        return {"demands": self._demands(), "weights": weights, "devices": self._devices()}
+
+    def _devices(self) -> dict[str, int]:
+        """The accelerators of each tenant's running jobs: what a tenant declares counts for no more than these read."""
+        found = Counter[str]()
+        for live in self._server.active_jobs():
+            found[live.job.tenant] += live.job.resources.accelerator_count * (live.job.size or live.job.ranks)
+        return dict(found)
 
     def _demands(self) -> list[dict[str, Any]]:
         """What jobs that run, and those that wait, read."""
