@@ -258,10 +258,16 @@ def test_headers_that_could_change_the_contents_are_refused(daemon: Daemon, web:
         door(daemon, headers={"Accept-Language": "eo"}).cat_file(url)
 
 
-@pytest.mark.parametrize("path", ["relative", "/a/../b", "/a\nb", "/" + "x" * 5000, "/nul\0"])
-def test_paths_that_could_mean_something_else(path: str) -> None:
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(f"file://{path}" for path in ("relative", "/a/../b", "/a\nb", "/" + "x" * 5000, "/nul\0")),
+        *(f"{protocol}://a/b{character}" for protocol in ("s3", "gs", "http") for character in "\n\0"),
+    ],
+)
+def test_addresses_that_could_mean_something_else(url: str) -> None:
     with pytest.raises(Invalid):
-        source_of(f"file://{path}", {}, os.geteuid())
+        source_of(url, {}, os.geteuid())
 
 
 def test_keys_are_kept_apart_exactly(web: Web, daemon: Daemon) -> None:
