@@ -32,7 +32,7 @@ def given(run: str, sites: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps({"run": run, "sites": sites})
 
 
-def main(command: Sequence[str]) -> None:
+def main(command: list[str]) -> None:
     told = os.environ.pop(GIVEN, "")
     try:
         if told:
