@@ -20,6 +20,7 @@ from shoal.engine.sandbox import capabilities
 from shoal.sdk import Client
 from shoal.shell.agent.client import stop
 from tests.shell.conftest import World, make_world
+from tests.shell.test_faults import processes
 from tests.shell.test_shared import Shared
 
 pytestmark = [
@@ -103,6 +104,7 @@ def test_commands_of_a_sandboxed_job_run_on_its_site(
 ) -> None:
     assert ran(client, world, level.value, away=True, agent=True) == SAID
     assert "user alice at 127.0.0.1: connected" in shared.told
+    assert not processes("shoal-shell-0"), "the agent has ended with its job"
 
 
 @pytest.mark.parametrize("level", LEVELS)
