@@ -256,7 +256,8 @@ class Shell(Extension):
     async def _look_at_mounts(self) -> None:
         """Which mounts answer: one that does not would hold up what is started with it, and the server."""
         for path in {Path(path) for one in self._settings.sites.values() for path in one.mounts}:
-            process = await asyncio.create_subprocess_exec("test", "-d", str(path))
+            told = str(path)  # a link may lead to what is no site's
+            process = await asyncio.create_subprocess_exec("test", "-d", told, "-a", "!", "-L", told)
             try:
                 async with asyncio.timeout(_ANSWER_S):
                     answers = await process.wait() == 0
@@ -275,7 +276,8 @@ class Shell(Extension):
     async def _look(self) -> None:
         while True:
             if self._ready:
-                await self._look_at_mounts()
+                with contextlib.suppress(OSError):  # of a machine that starts no process just now
+                    await self._look_at_mounts()
             for tenant in list(self._agents):
                 with contextlib.suppress(ShoalError, OSError, ValueError):
                     self._agents[tenant] = await asyncio.to_thread(self._ask_status, tenant)
