@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +15,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shoal.admission import Snapshot
 from shoal.base.home import prepare_home
+from shoal.contract.gangs import RUN, parse_gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.pages import Column, Figure, Page, Table, Unit, Value
-from shoal.core import Capability, Reason, ShoalError
-from shoal.engine import Gang
+from shoal.core import Capability, Reason, Sandbox, ShoalError
+from shoal.engine import MOUNTS_CAPABILITY, Gang, Mount
 from shoal.extension import Extension, LiveJob, Section, Server
+from shoal.shell.agent.within import GIVEN, given, words
 from shoal.shell.doctor import here
 from shoal.shell.sites import Site, Sites, shell_folder
-from shoal.shell.table import HOOK, missing_native
+from shoal.shell.table import HOOK, PATIENCE, missing_native
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -29,7 +32,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger("shoal.shell")
 
 _LOOK_S = 15.0
-"""Between two looks at the agents, for status and metrics."""
+"""Between two looks at the agents, for status and metrics, and at the mounts."""
+_ANSWER_S = 2.0
+"""What a mount has to answer."""
 NEAR_S = 60.0
 """What a node beside a site counts for, in seconds: enough to be chosen before others on which a job fits as well."""
 _STARTING = Reason("shell-starting", "the connections to its sites are being made")
@@ -48,12 +53,15 @@ class SiteSection(BaseModel):
     port: int | None = Field(None, gt=0, le=65535, description="of a permanent proxy, which is reached by TLS")
     certificate: str | None = Field(None, description="of that proxy: a PEM file of the server's machine")
     token_file: str | None = Field(None, description="holds the token for that proxy")
+    tokens: dict[str, str] = Field(
+        default_factory=dict, description="files with tokens of tenants' own; their jobs in a sandbox get these"
+    )
     near: list[str] = Field(default_factory=list, description="nodes beside it: jobs that name it prefer them")
 
-    def site(self, name: str) -> Site:
+    def site(self, name: str, tenant: str) -> Site:
         return Site(
             name, self.host, self.mounts, memory_bytes=self.memory_bytes, cpu_s=self.cpu_s, port=self.port,
-            certificate=self.certificate, token_file=self.token_file,
+            certificate=self.certificate, token_file=self.tokens.get(tenant, self.token_file),
         )  # fmt: skip
 
 
@@ -83,8 +91,9 @@ class Shell(Extension):
         self._settings = settings
         self._held: dict[str, Reason] = {}
         self._agents: dict[str, Mapping[str, Any]] = {}
-        self._ready = set[str]()
-        self._waiting: dict[str, list[str]] = {}
+        self._ready = set[tuple[str, bool]]()
+        self._answering = set[Path]()
+        self._waiting: dict[tuple[str, bool], list[str]] = {}
         self._tasks = set[asyncio.Task[None]]()
         self._looking: asyncio.Task[None] | None = None
 
@@ -117,11 +126,11 @@ class Shell(Extension):
             return
         if reason := self._refuses(job.job.tenant, ShellJob.model_validate(told).sites):
             self._held[job.job.id] = reason
-        elif job.job.tenant not in self._ready:
+        elif (who := (job.job.tenant, self._server.sandbox(job.job.tenant) is Sandbox.NONE)) not in self._ready:
             self._held[job.job.id] = _STARTING
-            if job.job.tenant not in self._waiting:
-                self._begin(self._start_agent(job.job.tenant))
-            self._waiting.setdefault(job.job.tenant, []).append(job.job.id)
+            if who not in self._waiting:
+                self._begin(self._make_ready(*who))
+            self._waiting.setdefault(who, []).append(job.job.id)
 
     def _refuses(self, tenant: str, names: Sequence[str]) -> Reason | None:
         for name in names:
@@ -150,14 +159,17 @@ class Shell(Extension):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _start_agent(self, tenant: str) -> None:
+    async def _make_ready(self, tenant: str, needs_agent: bool) -> None:
+        """Jobs in a sandbox have agents of their own."""
         try:
-            await asyncio.to_thread(self._ensure_agent, tenant)
-            self._agents[tenant] = {}
+            await self._look_at_mounts()
+            if needs_agent:
+                await asyncio.to_thread(self._ensure_agent, tenant)
+                self._agents[tenant] = {}
         except (ShoalError, OSError) as error:  # its jobs run, and read through their mounts
             log.warning("the agent of a tenant did not start", tenant=tenant, error=str(error))
-        self._ready.add(tenant)
-        for job in self._waiting.pop(tenant, ()):
+        self._ready.add((tenant, needs_agent))
+        for job in self._waiting.pop((tenant, needs_agent), ()):
             self._held.pop(job, None)
         self._server.wake()
 
@@ -172,13 +184,15 @@ class Shell(Extension):
         for name in set(known.sites) - set(allowed):
             known = known.remove(name)
         for name, one in allowed.items():
-            known = known.add(one.site(name))
+            known = known.add(one.site(name, tenant))
         ensure_running(home)
         ask(home, do="reload")
 
     def prepare(self, job: LiveJob, gang: Gang) -> Gang:
         if self.name not in job.manifest.extensions or missing_native() is not None:
             return gang
+        if self._server.sandbox(job.job.tenant) is not Sandbox.NONE:
+            return self._prepare_sandboxed(job, gang)
         table = shell_folder(self._home(job.job.tenant)) / "table"
         if not table.exists():  # its agent has not started: the job runs as it would without sites
             return gang
@@ -189,6 +203,69 @@ class Shell(Extension):
         }  # fmt: skip
         return replace(gang, env={**gang.env, **told})
 
+    def _named(self, job: LiveJob) -> dict[str, SiteSection]:
+        """The sites that a job names and its tenant may use; none where it may not use one of them."""
+        told = job.manifest.extensions.get(self.name)
+        names = ShellJob.model_validate(told).sites if told is not None else ()
+        return {} if self._refuses(job.job.tenant, names) else {name: self._settings.sites[name] for name in names}
+
+    def _prepare_sandboxed(self, job: LiveJob, gang: Gang) -> Gang:
+        """It sees the mounts of its sites, and is given what an agent of its own needs: the server's agent does not act
+        for other users."""
+        sites, tenant = self._named(job), job.job.tenant
+        if self._server.sandbox(tenant) is Sandbox.BUBBLEWRAP and self._shows_mounts():
+            paths = (Path(path) for one in sites.values() for path in one.mounts)
+            added = tuple(Mount(path, path, read_only=False) for path in paths if path in self._answering)
+            gang = replace(gang, mounts=(*gang.mounts, *added)) if added else gang
+        if not self._has_own_agent(job, gang):
+            return gang
+        told = []
+        for name, one in sites.items():
+            try:
+                if tenant in one.tokens and one.port is not None and one.certificate is not None:
+                    told.append({
+                        "name": name, "host": one.host, "mounts": one.mounts, "port": one.port,
+                        "certificate": Path(one.certificate).read_text(), "token": Path(one.tokens[tenant]).read_text(),
+                    })  # fmt: skip
+            except (OSError, ValueError) as error:
+                log.warning("a site's certificate or token cannot be read", site=name, tenant=tenant, error=str(error))
+        if not told:
+            return gang
+        patience = {name: value for name, value in os.environ.items() if name == PATIENCE}
+        return replace(
+            gang, env={**gang.env, **patience}, secrets={**gang.secrets, GIVEN: given(job.job.id, told)}
+        )  # fmt: skip
+
+    def _shows_mounts(self) -> bool:
+        return any(one.name == MOUNTS_CAPABILITY and one.available for one in self._server.engine.capabilities())
+
+    def _has_own_agent(self, job: LiveJob, gang: Gang) -> bool:
+        named = parse_gang_name(gang.name)
+        return (
+            named is not None and named.phase == RUN and gang.network and not gang.image
+            and self._server.sandbox(job.job.tenant) is not Sandbox.NONE
+        )  # fmt: skip
+
+    def enter(self, job: LiveJob, gang: Gang) -> Sequence[str]:
+        return words() if GIVEN in gang.secrets and self._has_own_agent(job, gang) else ()
+
+    def mount_roots(self) -> Sequence[Path]:
+        """The settings alone say what is mounted where."""
+        return [Path(path).parent for one in self._settings.sites.values() for path in one.mounts]
+
+    async def _look_at_mounts(self) -> None:
+        """Which mounts answer: one that does not would hold up what is started with it, and the server."""
+        for path in {Path(path) for one in self._settings.sites.values() for path in one.mounts}:
+            told = str(path)  # a link may lead to what is no site's
+            process = await asyncio.create_subprocess_exec("test", "-d", told, "-a", "!", "-L", told)
+            try:
+                async with asyncio.timeout(_ANSWER_S):
+                    answers = await process.wait() == 0
+            except TimeoutError:
+                process.kill()
+                answers = False
+            (self._answering.add if answers else self._answering.discard)(path)
+
     # --- shown ---
 
     def _ask_status(self, tenant: str) -> Mapping[str, Any]:
@@ -198,6 +275,9 @@ class Shell(Extension):
 
     async def _look(self) -> None:
         while True:
+            if self._ready:
+                with contextlib.suppress(OSError):  # of a machine that starts no process just now
+                    await self._look_at_mounts()
             for tenant in list(self._agents):
                 with contextlib.suppress(ShoalError, OSError, ValueError):
                     self._agents[tenant] = await asyncio.to_thread(self._ask_status, tenant)
@@ -208,7 +288,7 @@ class Shell(Extension):
         if missing is not None:
             return (Capability("shell", False, f"{missing} was not built", "commands of jobs run where the job runs"),)
         detail = f"sites: {', '.join(self._settings.sites) or 'none'}"
-        return (Capability("shell", True, detail, "jobs in a sandbox of their own read through their mounts"),)
+        return (Capability("shell", True, detail, "jobs in a sandbox need a token of their tenant's own"),)
 
     def page(self, tenant: str | None) -> Page | None:
         """A tenant sees its own row."""
