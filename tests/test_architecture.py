@@ -170,3 +170,25 @@ def test_no_class_name_stands_twice_within_a_component() -> None:
             if isinstance(node, ast.ClassDef):
                 places.setdefault((where.parts[0], node.name), set()).add(str(where))
     assert {name: sorted(found) for (_, name), found in places.items() if len(found) > 1} == {}
+
+
+def test_what_is_imported_from_a_package_that_loads_on_first_use_is_there() -> None:
+    """Type checkers take any name from a module with `__getattr__`."""
+    faces = {}
+    for package in PACKAGES:
+        text = (package / "__init__.py").read_text()
+        if "__getattr__ = " in text:
+            name = ".".join(package.relative_to(PACKAGE.parent).parts)
+            inside = {path.stem for path in package.iterdir()}
+            faces[name] = inside | set(re.findall(r"\w+", text))
+    assert "shoal.cache.daemon" in faces
+    imported = re.compile(r"^ *from ([\w.]+) import (\([^)]*\)|.*)$", re.MULTILINE)
+    unknown = [
+        f"{module.relative_to(PACKAGE)}: {package}.{name}"
+        for module in MODULES
+        for package, names in imported.findall(module.read_text())
+        if package in faces
+        for name in re.findall(r"(\w+)(?: as \w+)?", re.sub(r"#.*", "", names))
+        if name not in faces[package]
+    ]
+    assert unknown == []

@@ -16,7 +16,7 @@ import pytest
 
 from shoal.base.home import Home, running_server, stop_server
 from shoal.control.server import start_detached
-from shoal.core import Overloaded, ShoalError
+from shoal.core import Overloaded, ShoalError, Unavailable
 from shoal.sdk import Client
 
 pytestmark = pytest.mark.slow
@@ -187,3 +187,42 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path, small_disk: Path
             assert client.artifacts.list().artifacts == ()
     finally:
         stop_server(home, timeout_s=20)
+
+
+@pytest.mark.parametrize("left", [0, 5 << 20], ids=["nothing", "half-a-piece"])
+def test_a_disk_that_fills_between_two_pieces(tmp_path: Path, small_disk: Path, left: int) -> None:
+    """It is others who fill it. What arrived stays, and the upload goes on there once there is room."""
+    home = Home(small_disk / "home")
+    data = os.urandom(20 << 20)
+    file = tmp_path / "file.bin"
+    file.write_bytes(data)
+    start(home)
+    try:
+        with Client(home=home.path, environ={}, patience_s=1.0) as client:
+            client.create_tenant("red", sandbox="none")
+            sending = client.artifacts.upload(file, tenant="red")
+            arrived = next(sending).done_bytes
+            filler = small_disk / "filler"
+            fill(small_disk, filler, left)
+            with pytest.raises(Unavailable, match="No space left"):
+                list(sending)
+            [part] = home.path.glob("results/**/*.part")
+            assert part.read_bytes() == data[:arrived], "no half of a piece"
+            assert client.artifacts.list().artifacts == ()
+            filler.unlink()
+            assert next(client.artifacts.upload(file, tenant="red")).done_bytes > arrived, "it begins where it ended"
+            list(client.artifacts.upload(file, tenant="red"))
+            check_contents(home, client)
+            [one] = client.artifacts.list(uploads=True).artifacts
+            assert one.digest == f"sha256:{hashlib.sha256(data).hexdigest()}"
+            assert not list(home.path.glob("results/**/*.part"))
+    finally:
+        stop_server(home, timeout_s=20)
+
+
+def fill(disk: Path, filler: Path, left: int) -> None:
+    """Leave this much of the disk."""
+    filler.touch()
+    free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+    with filler.open("r+b") as opened:
+        os.posix_fallocate(opened.fileno(), 0, free - left)

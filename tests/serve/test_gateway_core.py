@@ -656,6 +656,7 @@ async def test_what_cannot_be_in_time_is_refused_early() -> None:
             await on.ask(timeout_s=-1.0)
         (status,) = report.services(on.gateway)
         assert (status.requests, status.rejected, status.failed) == (3, 2, 0)
+        assert status.causes == {"late": 1, "deadline": 1}
 
 
 async def test_compute_seconds_are_limited_and_given_back_if_they_were_not_spent() -> None:

@@ -252,13 +252,27 @@ def test_extremes_have_a_place() -> None:
     assert most > 400
 
 
+def test_goodput_is_the_rate_within_an_objective() -> None:
+    window = Window()
+    assert window.within_per_s(1.0, 100.0) == 0.0
+    for at in range(10):
+        for latency in (0.1, 0.1, 0.5):
+            window.add(latency, 100.0 + at)
+    assert window.rate_per_s(110.0) == pytest.approx(3.0)
+    assert window.within_per_s(0.2, 110.0) == pytest.approx(2.0)
+    assert window.within_per_s(0.01, 110.0) == 0.0
+    assert window.within_per_s(1.0, 110.0) == window.rate_per_s(110.0)
+    assert window.within_per_s(1.0, 300.0) == 0.0, "of the last minute only"
+
+
 def test_a_batch_is_counted_once_and_its_requests_each() -> None:
     stats = Stats("m", "1")
     stats.executed(5, 3, Times(0.1, 0.2, 0.3, 0.6))
     for _ in range(3):
         stats.answered(1.0, 0.4, now=50.0)
     stats.failed(2.0, now=60.0)
-    stats.refused(0.5)
+    stats.refused(0.5, "late")
+    assert stats.causes == {"late": 1}
     assert (stats.inferences, stats.executions, stats.last_at) == (5, 1, 60.0)
     counts = (stats.success, stats.fail, stats.rejected, stats.queue, stats.compute_input, stats.compute_infer)
     assert [one.count for one in counts] == [3, 1, 1, 3, 3, 3]

@@ -41,6 +41,17 @@ def test_settings_and_doctor_of_the_server(home: Home) -> None:
     assert said(home, "doctor", "--server")
 
 
+@pytest.mark.parametrize("kind", ["job", "service"])
+def test_the_schema_that_the_server_checks_by(home: Home, kind: str) -> None:
+    told = json.loads(said(home, "manifest", "schema", "--kind", kind, "--server"))
+    assert told == json.loads(said(home, "manifest", "schema", "--kind", kind))
+    with Client(home=home.path, environ={}) as client:
+        assert told == (client if kind == "job" else client.services).manifest_schema()
+    nowhere = CliRunner().invoke(app, ["manifest", "schema", "--server", "--url", "http://127.0.0.1:1"])
+    assert nowhere.exit_code != 0
+    assert "{" not in nowhere.stdout, "no other schema is shown in its place"
+
+
 def test_shares_and_histories(home: Home) -> None:
     with Client(home=home.path, environ={}) as client:
         client.create_tenant("red", sandbox="none")

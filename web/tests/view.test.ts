@@ -4,7 +4,7 @@ import { layOut, ticks } from "../src/lib/timeline";
 import { commandLine, isNumeric, isOwn, sortRows, spansOf, write } from "../src/lib/view";
 import { sharesOf } from "../src/lib/shares";
 import { metricLines } from "../src/lib/metrics";
-import { objectiveOf, splitsOf } from "../src/lib/services";
+import { causesOf, objectiveOf, splitsOf } from "../src/lib/services";
 import { lifeOf, rankUses } from "../src/lib/life";
 import { topicsOf } from "../src/live/topics";
 
@@ -98,6 +98,11 @@ describe("tenants and services", () => {
     expect(objectiveOf({ slo_p99_s: 0.05, traffic })).toEqual({ text: "P99 ≤ 50 ms", mood: "bad" });
     expect(objectiveOf({ slo_p99_s: 0.1, traffic })?.mood).toBe("good");
     expect(objectiveOf({ slo_p99_s: null, traffic })).toBeNull();
+  });
+  it("say why they refused, the most frequent cause first", () => {
+    expect(causesOf({ late: 1, "rate-limit": 20, new: 2 })).toBe("20 above the rate limit, 2 new, 1 waited too long");
+    expect(causesOf({})).toBe("");
+    expect(causesOf(undefined)).toBe("");
   });
   it("split their traffic", () => {
     expect(splitsOf({ routes: { text: { shares: { 1: 9, 2: 1 } } } })).toEqual([{ model: "text", parts: [{ version: "1", share: 0.9 }, { version: "2", share: 0.1 }] }]);

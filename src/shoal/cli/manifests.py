@@ -100,11 +100,17 @@ def check(
 
 
 def schema(
-    context: CliContext,  # noqa: ARG001 - the schema is JSON either way
+    context: CliContext,
     kind: Annotated[str, typer.Option(help="job, or service.")] = "job",
+    server: Annotated[bool, typer.Option("--server", help="The one that the running server checks by.")] = False,
 ) -> None:
-    """The manifest's JSON Schema."""
-    print(json.dumps(_kind(kind).schema(), indent=2))
+    """The manifest's JSON Schema. Needs no server without --server."""
+    found, of = None, _kind(kind)
+    if server:
+        with context.client() as client:
+            takers = client if of.namespace is None else getattr(client, of.namespace)
+            found = takers.manifest_schema()
+    print(json.dumps(found or of.schema(), indent=2))
 
 
 def _kind(name: str) -> Kind:

@@ -86,6 +86,11 @@ def reads(model: type[M]) -> Callable[[httpx.Response], M]:
     return lambda response: model.model_validate_json(response.content)
 
 
+def reads_mapping(response: httpx.Response) -> dict[str, Any]:
+    found: dict[str, Any] = response.json()
+    return found
+
+
 def reads_nothing(_response: httpx.Response) -> None:
     return None
 

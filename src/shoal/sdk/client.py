@@ -32,6 +32,7 @@ T = TypeVar("T")
 class _Methods(Performer):
     submit = Operation(flows.submit)
     check = Operation(flows.check)
+    manifest_schema = single(operations.manifest_schema)
     wait = Operation(flows.wait)
     wait_array = Operation(flows.wait_array)
     logs = Stream(flows.logs, models.LogPiece)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shoal.contract.calls import Call, json_body, path_piece, reads, reads_nothing
+from shoal.contract.calls import Call, json_body, path_piece, reads, reads_mapping, reads_nothing
 from shoal.contract.lifecycle import JobOrder, JobState
 from shoal.contract.pages import Page, PageList
 from shoal.contract.principal import TokenRole
@@ -29,6 +29,11 @@ def _secret(name: str) -> str:
 
 
 # --- jobs ---
+
+
+def manifest_schema() -> Call[dict[str, Any]]:
+    """The JSON Schema that the server checks a job's manifest by."""
+    return Call("GET", "/v1/manifests/schema", reads_mapping)
 
 
 def submit_text(text: str | bytes, *, key: str, tenant: str | None) -> Call[models.SubmittedView]:

@@ -154,7 +154,8 @@ class VersionStatus:
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
     """A service, all its generations together. Counts are since the gateway started; quantiles and the rate are of the
-    last minute, None where there was no request. `reason` says why no request can be served, None if one can."""
+    last minute, None where there was no request. `causes` counts the `rejected` by the code of their reason. Goodput is
+    the rate within the objective, None without one. `reason` says why no request can be served, None if one can."""
 
     id: str
     replicas: tuple[ReplicaStatus, ...] = ()
@@ -166,6 +167,8 @@ class ServiceStatus:
     p50_s: float | None = None
     p99_s: float | None = None
     reason: Reason | None = None
+    causes: dict[str, int] = field(default_factory=dict)
+    goodput_per_s: float | None = None
 
     @property
     def ready(self) -> tuple[str, ...]:

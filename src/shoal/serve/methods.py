@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from shoal.contract import bundle
-from shoal.contract.calls import Call, Exchange, Flow, Pause, fresh_key, json_body, path_piece, reads
+from shoal.contract.calls import Call, Exchange, Flow, Pause, fresh_key, json_body, path_piece, reads, reads_mapping
 from shoal.contract.methods import Namespace, Operation, Stream, single
 from shoal.contract.models import CheckView, EventList, EventView
 from shoal.contract.sending import Manifest, called, follow_events, manifest_text, time_left, upload
@@ -76,6 +77,11 @@ def check_text(text: str | bytes, *, tenant: str | None) -> Call[CheckView]:
     body = text.encode() if isinstance(text, str) else text
     headers = {"content-type": "application/yaml"}
     return Call("POST", "/v1/service-manifests/check", reads(CheckView), {"tenant": tenant}, body, headers)
+
+
+def manifest_schema() -> Call[dict[str, Any]]:
+    """The JSON Schema that the server checks a service's manifest by."""
+    return Call("GET", "/v1/service-manifests/schema", reads_mapping)
 
 
 def event_page(
@@ -207,6 +213,7 @@ class Services(Namespace):
 
     deploy = Operation(deploy)
     check = Operation(check)
+    manifest_schema = single(manifest_schema)
     wait_ready = Operation(wait_ready)
     wait_stopped = Operation(wait_stopped)
     events = Stream(events, EventView)

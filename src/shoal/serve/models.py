@@ -17,12 +17,15 @@ from shoal.serve.lifecycle import ServiceState
 
 
 class TrafficView(View):
-    """What a service did since its gateway started; the rate and the quantiles are of the last minute."""
+    """What a service did since its gateway started; rates and quantiles are of the last minute. `causes` counts the
+    `rejected` by why they were refused. Goodput is the rate within the objective, null without one."""
 
     requests: int = 0
     rejected: int = 0
+    causes: dict[str, int] = Field(default_factory=dict)
     failed: int = 0
     rate_per_s: float = 0.0
+    goodput_per_s: float | None = None
     p50_s: float | None = None
     p99_s: float | None = None
 

@@ -1,6 +1,6 @@
 /** How a service does against its objective, and how its traffic is split. */
 import type { Service } from "../api/types";
-import { duration } from "./format";
+import { duration, number } from "./format";
 
 export interface Objective {
   readonly text: string;
@@ -14,6 +14,20 @@ export function objectiveOf(service: Pick<Service, "slo_p99_s" | "traffic">): Ob
   const text = `P99 ≤ ${duration(goal)}`;
   if (p99 == null) return { text, mood: "" };
   return { text, mood: p99 <= goal ? "good" : "bad" };
+}
+
+const CAUSES: Readonly<Record<string, string>> = {
+  "rate-limit": "above the rate limit",
+  deadline: "could not be done in time",
+  late: "waited too long",
+  "early-drop": "would have held back others",
+  "no-gap": "found no gap between guaranteed work",
+};
+
+/** Why requests were refused, the most frequent cause first. */
+export function causesOf(causes: Readonly<Record<string, number>> | undefined): string {
+  const found = Object.entries(causes ?? {}).sort(([, one], [, other]) => other - one);
+  return found.map(([cause, count]) => `${number(count)} ${CAUSES[cause] ?? cause}`).join(", ");
 }
 
 export interface Split {

@@ -105,7 +105,7 @@ export function Figures({ figures }: { figures: NonNullable<Page["figures"]> }) 
       {figures.map((one) => (
         <div class={`figure figure-${one.mood ?? "plain"} ${isLong(one) ? "long" : ""}`}>
           <dt>{sentence(one.name)}</dt>
-          <dd>{write(one.value, one.unit, now.value)}</dd>
+          <dd><Prose text={write(one.value, one.unit, now.value)} /></dd>
         </div>
       ))}
     </dl>

@@ -4,7 +4,7 @@ import type { ServiceDetail } from "../api/types";
 import { duration, number, plural, resources, share } from "../lib/format";
 import { trimmed } from "../lib/manifest";
 import { go, href } from "../lib/router";
-import { kept, objectiveOf, splitsOf, withNewest, type Sample } from "../lib/services";
+import { causesOf, kept, objectiveOf, splitsOf, withNewest, type Sample } from "../lib/services";
 import { mayChange } from "../lib/session";
 import { documentOf } from "../lib/yaml";
 import { useLoad } from "../live/load";
@@ -125,11 +125,11 @@ function Overview({ service }: { service: ServiceDetail }) {
           <dd>{traffic?.p99_s == null ? "–" : duration(traffic.p99_s)} <small class="muted">{objective ? `objective ${objective.text}` : "no objective"}</small></dd>
         </div>
         <div class="figure"><dt>P50</dt><dd>{traffic?.p50_s == null ? "–" : duration(traffic.p50_s)}</dd></div>
-        <div class="figure"><dt>Requests a second</dt><dd>{number(traffic?.rate_per_s ?? 0)} <small class="muted">{plural(traffic?.requests ?? 0, "request")} in all</small></dd></div>
-        <div class="figure"><dt>Refused</dt><dd>{number(traffic?.rejected ?? 0)} <small class="muted">{service.rate_limit ? `at most ${number(service.rate_limit)} a second` : "no limit of the rate"}</small></dd></div>
+        <div class="figure"><dt>Requests a second</dt><dd>{number(traffic?.rate_per_s ?? 0)} <small class="muted">{traffic?.goodput_per_s == null ? "" : `${number(traffic.goodput_per_s)} within the objective, `}{plural(traffic?.requests ?? 0, "request")} in all</small></dd></div>
+        <div class="figure"><dt>Refused</dt><dd>{number(traffic?.rejected ?? 0)} <small class="muted">{causesOf(traffic?.causes) || (service.rate_limit ? `at most ${number(service.rate_limit)} compute-seconds a second` : "no limit of the rate")}</small></dd></div>
         <div class={`figure ${traffic?.failed ? "figure-bad" : ""}`}><dt>Failed</dt><dd>{number(traffic?.failed ?? 0)}</dd></div>
       </dl>
-      <Card title={goal != null ? "Latency against the objective" : "Latency"} side={<span>{within !== null ? `${share(within)} of the time within the objective` : "a day at most, since the server started"}</span>}>
+      <Card title={goal != null ? "Latency against the objective" : "Latency"} side={<span>{within !== null ? `${share(within)} of the time within the objective` : "a day at most"}</span>}>
         {samples.some((one) => one.p99_s !== null) ? <LazyPlot title="Latency" lines={latency} write={duration} /> : <p class="muted">No requests in the last day.</p>}
       </Card>
       {samples.some((one) => one.rate > 0) && (

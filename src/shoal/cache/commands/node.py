@@ -73,7 +73,7 @@ def serve(
     A tenant is a user of this machine unless tokens say otherwise. Readers of what is cached do not need this
     process."""
     use_one_thread()
-    from shoal.cache.daemon import Cache, Daemon, Planning, Settings
+    from shoal.cache.daemon import Daemon, Planning, Settings, SharedCache
     from shoal.cache.door.node import DEFAULT_ROOT
     from shoal.cache.policy import POLICIES
     from shoal.cache.store import Limits, Store
@@ -89,7 +89,7 @@ def serve(
         planning, recheck, fill_bytes_per_s=_bytes(fill_rate, "--fill-rate"), wait_s=wait,
         mount_bytes=_mounted(mounted),
     )  # fmt: skip
-    made = Daemon(Cache(store, settings), secret)
+    made = Daemon(SharedCache(store, settings), secret)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

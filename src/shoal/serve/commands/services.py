@@ -17,7 +17,7 @@ from shoal.core import Invalid, NotFound
 from shoal.serve.commands.options import MaxBatchOption, OptionOption, RuntimeOption, ThreadsOption, read_options
 
 if TYPE_CHECKING:
-    from shoal.serve.models import ServedModelView, ServiceDetail, ServiceHistory, ServiceView
+    from shoal.serve.models import ServedModelView, ServiceDetail, ServiceHistory, ServiceView, TrafficView
 
 _MANIFESTS = (".yaml", ".yml", ".json")
 _ARTIFACT = "job:"
@@ -299,7 +299,7 @@ def _show(service: ServiceDetail) -> None:
             "changed": output.moment(service.updated_at),
             "stopped": output.moment(service.ended_at),
             "latency": f"p50 {_latency(traffic.p50_s)}, p99 {_latency(traffic.p99_s)}" if traffic else None,
-            "requests": f"{traffic.requests}, {traffic.rejected} refused, {traffic.failed} failed" if traffic else None,
+            "requests": _counts(traffic) if traffic else None,
             "http": service.endpoints.http if service.endpoints else None,
             "grpc": service.endpoints.grpc if service.endpoints else None,
         }
@@ -368,3 +368,9 @@ def undeploy(
         finally:
             if context.json and changed:
                 context.show(changed[0] if len(service) == 1 else changed, lambda: None)
+
+
+def _counts(traffic: TrafficView) -> str:
+    why = ", ".join(f"{count} {cause}" for cause, count in sorted(traffic.causes.items()))
+    good = "" if traffic.goodput_per_s is None else f"; {traffic.goodput_per_s:.3g}/s within the objective"
+    return f"{traffic.requests}, {traffic.rejected} refused{f' ({why})' if why else ''}, {traffic.failed} failed{good}"

@@ -275,7 +275,7 @@ class Gateway:
         cost_s = profile.expected_s(samples) * profile.scale(size) * queue.spec.slots
         retry_after_s = bucket.take(cost_s, now)
         if retry_after_s > 0:
-            queue.stats.refused(0.0)
+            queue.stats.refused(0.0, "rate-limit")
             raise RateLimited(
                 f"service {entry.service.name!r} used up its {bucket.rate:g} compute-seconds per second",
                 where=f"model {entry.name!r}", retry_after_s=retry_after_s,

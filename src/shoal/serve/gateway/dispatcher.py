@@ -167,7 +167,7 @@ class Dispatcher:
         item = Item(self._next, queue.spec.key, now, deadline, samples, batch_key, size)
         refused = self._scheduler.offer(item, now)
         if refused is not None:
-            queue.stats.refused(0.0)
+            queue.stats.refused(0.0, refused.reason.code)
             raise _refusal(refused)
         loop, future = asyncio.get_running_loop(), None
         if shadow:
@@ -198,7 +198,7 @@ class Dispatcher:
         decision = self._scheduler.decide(now)
         for rejection in decision.rejected:
             call = self.queues[rejection.item.queue].waiting.pop(rejection.item.number)
-            call.queue.stats.refused(now - call.item.arrived)
+            call.queue.stats.refused(now - call.item.arrived, rejection.reason.code)
             self._accounts.spared(call)
             self._fail(call, _refusal(rejection))
         for batch in decision.batches:
@@ -227,7 +227,7 @@ class Dispatcher:
                     mortal = mortal or call.item.deadline < inf
                 elif self._scheduler.withdraw(call.item):
                     del queue.waiting[call.item.number]
-                    queue.stats.refused(now - call.item.arrived)
+                    queue.stats.refused(now - call.item.arrived, "late")
                     self._accounts.spared(call)
                     self._fail(call, DeadlineMissed("no replica was free before its deadline", where=queue.spec.key))
             for call in [*queue.running.values()] if queue.running else ():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from prometheus_client import generate_latest
@@ -30,6 +31,7 @@ def services(gateway: Gateway) -> tuple[ServiceStatus, ...]:
 def _service(gateway: Gateway, service_id: str, entries: Sequence[Entry], stats: Sequence[Stats]) -> ServiceStatus:
     now = time.time()
     versions = tuple(gateway.status(entry, version) for entry in entries for version in entry.versions)
+    goal_s = entries[0].service.slo_p99_s if entries else None
     p50, p99 = merged_quantiles([one.window for one in stats], (0.5, 0.99), now)
     return ServiceStatus(
         id=service_id,
@@ -40,8 +42,10 @@ def _service(gateway: Gateway, service_id: str, entries: Sequence[Entry], stats:
         models=versions,
         requests=sum(one.success.count + one.fail.count + one.rejected.count for one in stats),
         rejected=sum(one.rejected.count for one in stats),
+        causes=dict(sum((one.causes for one in stats), Counter())),
         failed=sum(one.fail.count for one in stats),
         rate_per_s=sum(one.window.rate_per_s(now) for one in stats),
+        goodput_per_s=None if goal_s is None else sum(one.window.within_per_s(goal_s, now) for one in stats),
         p50_s=p50,
         p99_s=p99,
         reason=_why_not(gateway, service_id, entries, versions),

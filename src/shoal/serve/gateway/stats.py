@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -66,6 +66,12 @@ class Window:
         self._forget(int(now))
         return self._total
 
+    def within_per_s(self, goal_s: float, now: float) -> float:
+        """The rate of those that took no longer than this."""
+        found = self.histogram(now)
+        good = sum(count for bucket, count in found.items() if _middle(bucket) <= goal_s)
+        return self.rate_per_s(now) * good / self._count if self._count else 0.0
+
     def rate_per_s(self, now: float) -> float:
         self._forget(int(now))
         if not self._seconds:
@@ -108,8 +114,9 @@ class Total:
 @dataclass(slots=True)
 class Stats:
     """One model version's, as a part of a service, since the gateway started. `inferences` counts samples, `executions`
-    batches; times are sums over requests, in seconds. `rejected` were refused before they were worked on. `last_at` and
-    `now` are in Unix seconds, 0 for never. `batches` are by their samples. A `shadow`'s requests are copies of others.
+    batches; times are sums over requests, in seconds. `rejected` were refused before they were worked on, `causes` says
+    why by the reason's code. `last_at` and `now` are in Unix seconds, 0 for never. `batches` are by their samples. A
+    `shadow`'s requests are copies of others.
     """
 
     name: str
@@ -123,6 +130,7 @@ class Stats:
     success: Total = field(default_factory=Total)
     fail: Total = field(default_factory=Total)
     rejected: Total = field(default_factory=Total)
+    causes: Counter[str] = field(default_factory=Counter)
     queue: Total = field(default_factory=Total)
     compute_input: Total = field(default_factory=Total)
     compute_infer: Total = field(default_factory=Total)
@@ -156,5 +164,6 @@ class Stats:
         self.fail.add(latency_s)
         self.last_at = now
 
-    def refused(self, waited_s: float) -> None:
+    def refused(self, waited_s: float, cause: str) -> None:
         self.rejected.add(waited_s)
+        self.causes[cause] += 1

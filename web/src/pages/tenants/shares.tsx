@@ -18,8 +18,8 @@ export function SharesOverTime({ tenant }: { tenant?: string }) {
   const mean = tenant && found?.[tenant] ? means(found[tenant]) : null;
   const title = tenant ? "Share due and received over time" : "Share received over time";
   return (
-    <Card title={title} side={mean ? <span>{share(mean.received)} received of {share(mean.due)} due, on average</span> : <span>a day at most, since the server started</span>}>
-      {lines.some((line) => line.points.length > 1) ? <LazyPlot title={title} lines={lines} write={share} /> : <p class="muted">Nobody has held or waited for an accelerator since the server started.</p>}
+    <Card title={title} side={mean ? <span>{share(mean.received)} received of {share(mean.due)} due, on average</span> : <span>a day at most</span>}>
+      {lines.some((line) => line.points.length > 1) ? <LazyPlot title={title} lines={lines} write={share} /> : <p class="muted">Nobody has held or waited for an accelerator in the last day.</p>}
     </Card>
   );
 }
