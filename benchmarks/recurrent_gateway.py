@@ -5,8 +5,9 @@
 One server has both services. The callers of one after the other send frames, one waiting for its answer before it sends
 the next, in turns of a second. What counts is the CPU time of gateway and replica for a frame: a core keeps up with as
 many streams of one frame each 32 ms as fit. It depends less than latencies on what else the machine does, which are
-printed too. `compiled`: all parts of the network are, as `shape` allows; ONNX Runtime runs it on the other side. A
-session may also take several frames in a request, which a caller whose state goes along cannot: `frames of 4`.
+printed too. `compiled`: all parts of the network are, as `shape` allows; ONNX Runtime runs it on the other side. Frames
+of several sessions go to the replica in one message, which the network's shape forbids where the state goes along. A
+session may also take several frames in a request: `frames of 4`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import asyncio
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +132,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = str(voice_detector(Path(folder) / "vad.onnx"))
         options = {"state": {"state": "stateN"}}
+        kept = partial(ModelSpec, source=path, runtime="recurrent", max_batch=given.callers)
         models = {
-            "sessions": ModelSpec("sessions", path, runtime="recurrent", options=options),
-            "chunks": ModelSpec("chunks", path, runtime="recurrent", options={**options, "frames": True}),
+            "sessions": kept("sessions", options=options),
+            "chunks": kept("chunks", options={**options, "frames": True}),
             "stateless": ModelSpec("stateless", path, runtime="onnx"),
         }
         services = [ServiceSpec(name, "bench", (model,)) for name, model in models.items()]

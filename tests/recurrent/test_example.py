@@ -1,24 +1,34 @@
-"""The example listens to several streams at once, and hears who speaks."""
+"""The examples run: they hear speech, tell speakers apart, and foresee a series with a cell of their own."""
 
 from __future__ import annotations
 
+import importlib.util
+import io
+import pickle
 import re
 import subprocess
 import sys
 import wave
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-LISTEN = Path(__file__).parents[2] / "examples" / "voice-activity" / "listen.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ENCODE = EXAMPLES / "speaker-embedding" / "encode.py"
 
 
-def listen(folder: Path, *options: str, code: int = 0) -> str:
-    words = [sys.executable, str(LISTEN), "--streams", "3", "--seconds", "6", "--folder", str(folder), *options]
+def said_by(script: Path, folder: Path, *options: str, code: int = 0) -> str:
+    words = [sys.executable, str(script), "--folder", str(folder), *options]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
+
+
+def listen(folder: Path, *options: str, code: int = 0) -> str:
+    script = EXAMPLES / "voice-activity" / "listen.py"
+    return said_by(script, folder, "--streams", "3", "--seconds", "6", *options, code=code)
 
 
 @pytest.mark.few
@@ -46,3 +56,51 @@ def test_a_file_of_ones_own(tmp_path: Path, channels: int, loud: float, share: i
         assert "must be mono" in said
     else:
         assert abs(int(re.findall(r"speech in (\d+)%", said)[0]) - share) <= 20
+
+
+PAIRS = {f"{name}-{take} -> {name}-{3 - take}" for name in ("low", "middle", "high") for take in (1, 2)}
+
+
+def nearest(said: str) -> set[str]:
+    (found,) = re.findall("nearest: (.*)", said)
+    return set(found.split(", "))
+
+
+@pytest.mark.parametrize("kind", ["fp32", pytest.param("int8", marks=pytest.mark.slow)])
+def test_a_voice_is_nearest_to_itself(tmp_path: Path, kind: str) -> None:
+    assert nearest(said_by(ENCODE, tmp_path, "--type", kind)) == PAIRS
+
+
+def encoder() -> Any:
+    spec = importlib.util.spec_from_file_location("encode", ENCODE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_trained_weights_are_read_without_pytorch_as_it_reads_them(tmp_path: Path) -> None:
+    package = importlib.util.find_spec("resemblyzer")
+    if package is None or package.origin is None:
+        pytest.skip("no resemblyzer: pip install --no-deps resemblyzer")
+    torch = pytest.importorskip("torch")
+    path = Path(package.origin).parent / "pretrained.pt"
+    wanted = torch.load(path, map_location="cpu", weights_only=True)["model_state"]
+    found = encoder().read_weights(path)
+    assert found.keys() == wanted.keys()
+    assert all(np.array_equal(one, wanted[name].numpy()) for name, one in found.items())
+    said = said_by(ENCODE, tmp_path)
+    assert f"weights: {path}" in said
+    assert nearest(said) == PAIRS
+
+
+def test_weights_that_name_anything_else_are_refused() -> None:
+    with pytest.raises(pickle.UnpicklingError, match="has no place in a file of weights"):
+        encoder().Tensors(io.BytesIO(pickle.dumps(Path))).load()
+
+
+def test_a_cell_of_ones_own_foresees_a_chaotic_series(tmp_path: Path) -> None:
+    ours, naive = map(float, re.findall(r": ([\d.]+)$", said_by(EXAMPLES / "own-cell" / "predict.py", tmp_path), re.M))
+    assert ours < 0.1 * naive

@@ -107,6 +107,33 @@ def test_a_request_of_several_frames_is_as_many_steps(tmp_path: Path) -> None:
     assert np.array_equal(many.run({"X": parts[0]}, ())["out"][0], wanted[:4])
 
 
+def test_callers_of_a_network_of_one_row_are_one_batch(tmp_path: Path) -> None:
+    """Its shapes are fixed, so that a row is a call. Each caller gets to the bit what it gets alone."""
+    path = lstm_between_others(tmp_path / "m.onnx")
+    options = {"shape": {"X": [1, 1, 5], "h0": [1, 1, 12], "c0": [1, 1, 12]}}
+    alone, many = opened(path, options=options), opened(path, options=options, max_batch=4)
+    assert [spec.shape for spec in alone.metadata.inputs] == [(1, 1, 5)]
+    assert [spec.shape for spec in (*many.metadata.inputs, *many.metadata.outputs)] == [(-1, 1, 5), (-1, 1, 12)]
+    x = np.concatenate([inputs(seed, 4) for seed in range(3)], axis=1)
+    each = [alone.open_session() for _ in range(3)]
+    wanted = [
+        np.concatenate([alone.advance([one], {"X": x[at : at + 1, row : row + 1]}, ())["out"]
+                        for row, one in enumerate(each)])
+        for at in range(4)
+    ]  # fmt: skip
+    together = [many.open_session() for _ in range(3)]
+    for at in range(4):
+        for _ in range(2):  # what came too late is taken back
+            for one in together:
+                one.undo()
+            assert np.array_equal(many.advance(together, {"X": x[at][:, None]}, ())["out"], wanted[at])
+        for one in together:
+            one.before_last = None
+    assert np.array_equal(many.run({"X": x[0][:, None]}, ("out",))["out"], wanted[0])
+    with pytest.raises(BadRequest):
+        many.advance(together, {"X": x[0][:, None, :-1]}, ())
+
+
 def test_a_network_that_is_recurrent_alone_needs_no_frames(source: Path) -> None:
     with pytest.raises(BadModel, match="all of the network is recurrent"):
         opened(source, options={"frames": True})

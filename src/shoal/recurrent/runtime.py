@@ -68,6 +68,10 @@ class _Loaded:
         self._frames = (-1 if spec.max_batch > 1 else 1, -1) if options.frames else ()
         self._name = spec.name
         self._carried = graph.pairs
+        own = {*graph.pairs, *graph.pairs.values()}
+        seen = [one.shape[:1] for one in (*graph.inputs, *graph.outputs) if one.name not in own]
+        self._one_row = spec.max_batch > 1 and not options.frames and not self._rows_first and {*seen} == {(1,)}
+        """Requests are batched although the network takes one row: each row of a batch is a call of its own."""
         self.metadata: ModelMetadata = describe(
             spec, "shoal_recurrent", self._specs(graph.inputs, self._carried.keys()),
             self._specs(graph.outputs, self._carried.values()),
@@ -82,6 +86,8 @@ class _Loaded:
     def _turned_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         if self._frames:
             return (*self._frames, *shape)
+        if self._one_row:
+            return (-1, *shape[1:])
         return (shape[1], shape[0], *shape[2:]) if self._rows_first and len(shape) > 1 else shape
 
     def _turned(self, array: Array) -> Array:
@@ -90,6 +96,9 @@ class _Loaded:
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> Mapping[str, Array]:
         """A whole sequence of each row, from states of zero."""
         rows = next((len(one) for one in inputs.values()), 1)
+        if self._one_row and rows != 1:
+            each = [self.run({name: one[at : at + 1] for name, one in inputs.items()}, outputs) for at in range(rows)]
+            return {name: np.concatenate([one[name] for one in each]) for name in outputs or self._outputs}
         given = {name: self._turned(one) for name, one in inputs.items()} | self._first_states(rows)
         try:
             found = self._net.run(given, list(outputs) or self._outputs)

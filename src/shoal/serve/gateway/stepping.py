@@ -73,8 +73,11 @@ class Stepper:
         live.requests += 1
         try:
             try:
-                async with asyncio.timeout(patience_s(entry, request)):
+                if live.requests == 1:  # nobody has the turn or waits for it
                     await live.turn.acquire()
+                else:
+                    async with asyncio.timeout(patience_s(entry, request)):
+                        await live.turn.acquire()
             except TimeoutError:
                 what = "the steps before it were not done before its deadline; it was not run"
                 raise DeadlineMissed(what, where=live.place) from None
