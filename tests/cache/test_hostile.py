@@ -116,7 +116,7 @@ def test_a_round_without_tenants_and_one_whose_tenant_was_removed() -> None:
 
 
 def test_what_a_tenant_declares_counts_for_no_more_than_its_devices_read() -> None:
-    planner = Planner(Planning(round_s=1.0), 4096, 1 << 20, 100)
+    planner = Planner(Planning(round_s=1.0), 4096, 1 << 20, 1 << 20)
     planner.devices = {"ann": 0, "bob": 4}
     for name in ("ann", "bob", "eve"):
         planner.see(f"file:///{name}", "key", 8192)

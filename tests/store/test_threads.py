@@ -61,7 +61,7 @@ def test_a_write_is_acknowledged_once_it_is_on_disk(tmp_path, make, monkeypatch)
 
     def slow(file):
         if str(Path(f"/proc/self/fd/{file}").readlink()).endswith("-wal"):
-            flushed.wait(5)
+            flushed.wait(60)
             on_disk.append(file)
         real(file)
 

@@ -267,8 +267,7 @@ async def test_a_decision_counts_also_after_the_clock_was_set_back(
 
     made = quiet_cache(tmp_path, {})
     monkeypatch.setattr("shoal.cache.live.extension.keep_decision", keep)
-    monkeypatch.setattr(made, "_demands", list)
-    monkeypatch.setattr(made, "_weights", dict)
+    monkeypatch.setattr(made, "_sensed", dict)
     monkeypatch.setattr(made, "_over", list)
     for at in (7200.0, 7200.0, 3610.0, 0.0):
         told = {"status": {"sets": [], "waits": []}, "last": {"at": at}}
