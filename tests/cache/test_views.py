@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.cache.daemon.mounts import start_mount
 from shoal.cache.store import Limits, ObjectInfo, Store
 from shoal.cache.store.views import View, Views, mounts_of, tenant_folder
 
@@ -74,6 +75,15 @@ def test_what_a_job_was_linked_without_a_mount_counts_until_its_view_ends(store:
     assert store.usage().bytes == 0
     assert store.views.all() == []
     assert not view.folder.parent.exists()
+
+
+def test_a_view_that_is_released_while_its_mount_starts_leaves_nothing(store: Store, tmp_path: Path) -> None:
+    view = shown(store, mounted=False)
+    store.views.release("ann", "j-1.1")
+    assert not start_mount(view, store.root, f"file://{tmp_path}", {}, os.geteuid(), "")
+    store.views.mount(view)
+    assert not view.folder.exists()
+    assert store.views.all() == []
 
 
 @pytest.mark.parametrize("mounted", [True, False])

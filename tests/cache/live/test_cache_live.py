@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -69,6 +71,12 @@ def extension(made: ControlPlane) -> Cache:
     return found
 
 
+def command_line(*words: str) -> str:
+    """What `shoal` prints, without the variables that name a cache."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
+    return subprocess.run([sys.executable, "-m", "shoal.cli", *words], env=env, stdout=-1, check=True).stdout.decode()
+
+
 async def until(found: Callable[[], Any], timeout_s: float = 60.0) -> Any:
     async with asyncio.timeout(timeout_s):
         while not (value := found()):
@@ -111,6 +119,8 @@ async def test_inputs_are_fetched_once_for_all_jobs_and_decisions_survive(
         assert status["used"]["files"] == 1
         names = {sample.name for metric in extension(made).metrics() for sample in metric.samples}
         assert names == {"shoal_cache_bytes", "shoal_cache"}
+        told_here = await asyncio.to_thread(command_line, "cache", "status", "--json", "--home", str(tmp_path / "home"))
+        assert json.loads(told_here)["root"] == str(tmp_path / "cache")
         await made.cancel(told.id, actor="ada")
         await until(lambda: made.job(told.id).state.terminal)
         decided = status["decided_at"]

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,9 +22,12 @@ if TYPE_CHECKING:
     from shoal.cache.daemon import Connection
 
 _PANEL = "A running cache"
-_TAKES = ("json",)
+_TAKES = ("json", "home")
 RootOption = Annotated[
-    Path | None, typer.Option("--root", help="The cache's directory (SHOAL_CACHE, else /var/cache/shoal).")
+    Path | None,
+    typer.Option(
+        "--root", help="The cache's directory (SHOAL_CACHE, else the server's at home, else /var/cache/shoal)."
+    ),
 ]
 TokenOption = Annotated[str | None, typer.Option("--token", help="The admin's, where the cache asks for one.")]
 SetArgument = Annotated[str, typer.Argument(metavar="URL", help="A data set, or an object of it.")]
@@ -33,7 +37,7 @@ OptionsOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "serve", _TAKES, rich_help_panel=_PANEL)(serve)
+    command(app, "serve", ("json",), rich_help_panel=_PANEL)(serve)
     for name, function in (
         ("status", status), ("top", top), ("explain", explain), ("pin", pin), ("unpin", unpin), ("warm", warm),
         ("drop", drop),
@@ -103,7 +107,7 @@ def serve(
 
 def status(context: CommandContext, root: RootOption = None, token: TokenOption = None) -> None:
     """Tenants, data sets, bytes held, hit ratios, and the certificate of the last decision."""
-    found = _asked(root, token, "status")
+    found = _asked(_root(context, root), token, "status")
     context.show(found, lambda: _print_status(found))
 
 
@@ -115,7 +119,7 @@ def top(
     """The status again and again. With --json a line for each look."""
     done = 0
     while True:
-        found = _asked(root, token, "status")
+        found = _asked(_root(context, root), token, "status")
         if sys.stdout.isatty() and not context.json:
             print("\033[2J\033[H", end="")
         context.line(found, lambda found=found: _print_status(found))  # type: ignore[misc]
@@ -127,19 +131,19 @@ def top(
 
 def explain(context: CommandContext, data: SetArgument, root: RootOption = None, token: TokenOption = None) -> None:
     """Why this much of a data set is kept, for whom, and what would change that."""
-    found = _asked(root, token, "explain", url=data)
+    found = _asked(_root(context, root), token, "explain", url=data)
     context.show(found, lambda: print(found["text"]))
 
 
 def pin(context: CommandContext, data: SetArgument, root: RootOption = None, token: TokenOption = None) -> None:
     """Keep all of a data set, whatever the policy says. What is pinned is no longer shared out."""
-    _asked(root, token, "pin", url=data)
+    _asked(_root(context, root), token, "pin", url=data)
     context.show({"pinned": data}, lambda: print(f"{data} is pinned"))
 
 
 def unpin(context: CommandContext, data: SetArgument, root: RootOption = None, token: TokenOption = None) -> None:
     """Leave a data set to the policy again."""
-    _asked(root, token, "unpin", url=data)
+    _asked(_root(context, root), token, "unpin", url=data)
     context.show({"unpinned": data}, lambda: print(f"{data} is no longer pinned"))
 
 
@@ -152,13 +156,15 @@ def warm(
     from shoal.cache.sources import client_options
 
     given = client_options(data, _json(options))
-    found = _asked(root, token, "declare", url=data, options=given, bytes_per_s=_bytes(rate, "--rate"), fetch=True)
+    found = _asked(
+        _root(context, root), token, "declare", url=data, options=given, bytes_per_s=_bytes(rate, "--rate"), fetch=True
+    )
     context.show(found, lambda: print(f"{data}: {found['objects']} objects, {found['bytes']} bytes"))
 
 
 def drop(context: CommandContext, data: SetArgument, root: RootOption = None, token: TokenOption = None) -> None:
     """Evict what is held of a data set. It comes back when it is read."""
-    found = _asked(root, token, "drop", url=data)
+    found = _asked(_root(context, root), token, "drop", url=data)
     context.show({"dropped": found}, lambda: print(f"{found} objects are dropped"))
 
 
@@ -177,7 +183,7 @@ def mount(
     protocol, split, _ = data.partition("://")
     made = ShoalFileSystem(
         target_protocol=protocol if split else "file", target_options=_json(options),
-        cache_root=None if root is None else str(root), token=token,
+        cache_root=str(_root(context, root)), token=token,
     )  # fmt: skip
     show(made, data, folder, begin=lambda: context.line(
         {"url": data, "folder": str(folder), "pid": os.getpid()},
@@ -191,7 +197,7 @@ def doctor(context: CommandContext, root: RootOption = None) -> None:
 
     found = [
         {"name": one.name, "available": one.available, "detail": one.detail, "consequence": one.consequence}
-        for one in probe(_root(root))
+        for one in probe(_root(context, root))
     ]
 
     def shown() -> None:
@@ -204,21 +210,26 @@ def doctor(context: CommandContext, root: RootOption = None) -> None:
     context.show(found, shown)
 
 
-def _root(root: Path | None) -> Path:
+def _root(context: CommandContext, root: Path | None) -> Path:
+    """Named, or that of the server at home."""
+    from shoal.cache.daemon.protocol import ROOT_FILE
     from shoal.cache.door.node import DEFAULT_ROOT
 
-    return Path(root or os.environ.get("SHOAL_CACHE") or DEFAULT_ROOT)
+    named = root or os.environ.get("SHOAL_CACHE")
+    if not named:
+        with suppress(OSError):
+            named = (context.folder() / ROOT_FILE).read_text()
+    return Path(named or DEFAULT_ROOT)
 
 
-def connect(root: Path | None, token: str | None) -> Connection:
+def connect(root: Path, token: str | None) -> Connection:
     """Raises Unavailable where no cache runs."""
     from shoal.cache.daemon import Connection, admin_token
 
-    path = _root(root)
-    return Connection(path, "", token or admin_token(path))
+    return Connection(root, "", token or admin_token(root))
 
 
-def _asked(root: Path | None, token: str | None, do: str, **given: Any) -> Any:
+def _asked(root: Path, token: str | None, do: str, **given: Any) -> Any:
     connection = connect(root, token)
     try:
         return connection.ask(do, **given)

@@ -26,7 +26,10 @@ def start_mount(
 ) -> bool:
     """Show the source in `rest`, by a process of this user that ends with the view. Whether it is there. `errors` is
     where the process tells its own, as for `subprocess`."""
-    view.rest.mkdir(mode=0o755)
+    try:
+        view.rest.mkdir(mode=0o755)
+    except FileNotFoundError:  # the view was released meanwhile
+        return False
     given = {"url": url, "options": dict(options), "folder": str(view.rest), "uid": uid, "root": str(root)}
     env = {
         **{name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG") if name in os.environ},

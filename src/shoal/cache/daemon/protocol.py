@@ -31,6 +31,9 @@ ROOT_VARIABLE, TENANT_VARIABLE, TOKEN_VARIABLE = "SHOAL_CACHE", "SHOAL_CACHE_TEN
 VIEW_VARIABLE = "SHOAL_CACHE_VIEW"
 """`NAME:PROOF`: under which a job's inputs are shown. The server alone gives it, to what fetches them."""
 
+ROOT_FILE = "cache.root"
+"""In the home of a server that runs a cache: the directory of it."""
+
 _KINDS = {kind.code: kind for kind in (Invalid, NotFound, Conflict, Forbidden, Unavailable, Overloaded)}
 
 

@@ -20,6 +20,7 @@ from shoal.base.files import write_whole
 from shoal.base.loops import Turns
 from shoal.cache.daemon.protocol import (
     DOOR,
+    ROOT_FILE,
     ROOT_VARIABLE,
     TENANT_VARIABLE,
     TOKEN_VARIABLE,
@@ -94,6 +95,7 @@ class Cache(Extension):
 
     async def close(self) -> None:
         """The cache ends with the server; what it holds stays readable."""
+        (self._server.home / ROOT_FILE).unlink(missing_ok=True)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -145,6 +147,7 @@ class Cache(Extension):
             return
         secret, section = self._server.home / "cache.secret", self._settings
         write_whole(secret, self._secret)
+        write_whole(self._server.home / ROOT_FILE, str(self._root), durable=False)
         command = [
             sys.executable, "-m", "shoal.cli", "cache", "serve", "--root", str(self._root), "--size",
             write_size(section.size),

@@ -92,8 +92,10 @@ class Views:
             return made
 
     def mount(self, view: View) -> None:
-        """`rest` shows the source now: what is not linked leads there."""
+        """`rest` shows the source now: what is not linked leads there. Nothing of a view that was released."""
         with self._mutex:
+            if self._views.get(view.folder) is not view:
+                return
             view.mounted = True
             for key in view.names.keys() - view.linked:
                 self._place(view, key, None)
