@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from shoal.contract.gangs import RUN, gang_name, parse_gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import JobRecord, NewEvent
-from shoal.core import Capability, Fault, NotFound, Reason, Sandbox, Unavailable
+from shoal.core import Capability, DeviceUse, Fault, NotFound, Reason, Sandbox, Unavailable
 from shoal.engine import Gang, GangStatus, Inventory, LaunchFailed, LogChunk, LogTimes, Phase
 from shoal.engine.present import Present
 from shoal.extension import LiveJob, Server
@@ -118,6 +118,14 @@ class SharedEngine:
         now = self._server.clock.now()
         next_free = min((end for end in ends if end > now), default=None)
         return quota_left(state.tenant.quota, state.used, job.job.resources, job.job.min_ranks, next_free)
+
+    def uses_device(self, job_id: str) -> bool | None:
+        """Whether this job of the plane works on devices, as the shared server knows: see `shoal.core.DeviceUse`."""
+        handed = self._handed.get(gang_name(job_id, self._job_of(job_id).attempt, RUN))
+        if handed is None:
+            return None
+        found = {one.uses_device(handed.job_id) for one in self._server.ask_all(DeviceUse)} - {None}
+        return any(found) if found else None
 
     # --- gangs ---
 
