@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
-import threading
+import subprocess
+import sys
+import tempfile
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,13 +25,16 @@ from shoal.core import Conflict, Forbidden, NotFound, Overloaded, Sandbox, Shoal
 from shoal.engine.local.processes import marked
 from shoal.engine.sandbox import capabilities
 from shoal.sdk import Client
-from shoal.session.client.connection import Connection, upgrade
+from shoal.session.client.connection import upgrade
 from shoal.session.client.ports import reach
 from shoal.session.commands.common import connector
 
 from .conftest import Running, relayed
 from .talk import eventually
+from .test_notebook import FAKE
+from .test_ssh import missing
 
+SHOAL = [sys.executable, "-m", "shoal.cli"]
 LEVELS = [Sandbox.NONE, Sandbox.USER, Sandbox.BUBBLEWRAP]
 SERVE = """
 import socket
@@ -65,6 +72,7 @@ class Plane:
     """A plane, its admin and its member of tenant `red`."""
 
     def __init__(self, home: Home, above: Client, name: str, sandbox: Sandbox = Sandbox.NONE) -> None:
+        self.level = sandbox
         above.create_tenant(name, sandbox=sandbox)
         made = above.planes.create(name, tenant=name)
         info = running_server(home)
@@ -73,6 +81,11 @@ class Plane:
         self.admin = Client(self.url, made.token, environ={})
         self.admin.create_tenant("red")
         self.red = Running(home, self.person("red"))
+
+    def env(self, folder: Path) -> dict[str, str]:
+        """For commands of the member of `red`, whose home is this folder."""
+        token = self.red.client.locate().token
+        return {**os.environ, "SHOAL_URL": self.url, "SHOAL_TOKEN": str(token), "HOME": str(folder)}
 
     def person(self, tenant: str, role: TokenRole = TokenRole.MEMBER) -> Client:
         return Client(self.url, self.admin.create_token(tenant, role=role).token, environ={})
@@ -103,7 +116,7 @@ def apart(request: pytest.FixtureRequest, home: Home, admin: Client) -> Plane:
         missing = [one for one in capabilities(home.path) if one.name == level.capability and not one.available]
         if missing:
             pytest.skip(missing[0].detail)
-    return Plane(home, admin, f"apart-{level}", level)
+    return Plane(home, admin, f"apart-{level}-{os.urandom(2).hex()}", level)
 
 
 def test_a_command_a_terminal_and_a_port_of_a_job_in_a_plane(apart: Plane) -> None:
@@ -111,12 +124,12 @@ def test_a_command_a_terminal_and_a_port_of_a_job_in_a_plane(apart: Plane) -> No
     client = apart.red.client
     shell = client.submit(asked).id
     eventually(lambda: client.job(shell).state is JobState.RUNNING)
-    code, out, errors = apart.red.run(shell, "sh", "-c", "echo $GREETING; id -u; pwd; readlink /proc/self/ns/mnt; exit 6")
+    look = "id -u; pwd; readlink /proc/self/ns/mnt"
+    code, out, errors = apart.red.run(shell, "sh", "-c", f"echo $GREETING; {look}; exit 6")
     assert code == 6, errors
     greeting, uid, folder, namespace = out.decode().splitlines()
     assert greeting == "good day"
-    typed = b"stty -echo; id -u; pwd; readlink /proc/self/ns/mnt; exit 3\n"
-    code, seen, _ = relayed(connector(client, shell, "main", 0), typed)
+    code, seen, _ = relayed(connector(client, shell, "main", 0), f"stty -echo; {look}; exit 3\n".encode())
     assert code == 3
     assert seen.decode().split()[-3:] == [uid, folder, namespace], "the same user, folder and namespaces"
     serving = apart.red.start("python3", "-c", SERVE)
@@ -127,6 +140,44 @@ def test_a_command_a_terminal_and_a_port_of_a_job_in_a_plane(apart: Plane) -> No
     made.close()
     client.cancel(serving)
     assert client.wait(serving, timeout_s=60).terminal
+
+
+@pytest.mark.slow
+def test_a_terminal_openssh_and_a_notebook_by_their_commands(apart: Plane, tmp_path: Path) -> None:
+    def run(*line: str, stdin: bytes = b"") -> str:
+        done = subprocess.run(line, env=env, input=stdin, capture_output=True, timeout=120)
+        assert done.returncode == 0, (line, done.stderr)
+        return done.stdout.decode()
+
+    env, job = apart.env(tmp_path), apart.red.start("sleep", "600", env={"GREETING": "good day"})
+    said = run(
+        *SHOAL, "run", "--pty", "--cpus", "0.1", "--", "sh", "-c", "read x; test -t 1 && echo [$x]", stdin=b"hi\n"
+    )
+    assert "[hi]" in said
+    if not missing():
+        run(*SHOAL, "ssh", "--config", job)
+        config = str(tmp_path / ".shoal" / "ssh" / "config")
+        uid = apart.red.run(job, "id", "-u")[1].decode().strip()
+        assert run("ssh", "-F", config, f"{job}.shoal", "echo $GREETING; id -u") == f"good day\n{uid}\n"
+        data = tmp_path / "data"
+        data.write_bytes(os.urandom(300_000))
+        run("scp", "-q", "-F", config, str(data), f"{job}.shoal:there")
+        run("scp", "-q", "-F", config, f"{job}.shoal:there", str(tmp_path / "back"))
+        assert (tmp_path / "back").read_bytes() == data.read_bytes()
+    if apart.level is Sandbox.NONE:
+        program = tmp_path / "jupyter"
+        program.write_text(FAKE.format(python=sys.executable))
+        program.chmod(0o755)
+        line = [*SHOAL, "notebook", str(tmp_path), "--program", str(program), "--port", "0", "--cpus", "0.1", "--json"]
+        with subprocess.Popen(line, stdout=subprocess.PIPE, env=env) as shown:
+            assert shown.stdout is not None
+            told = json.loads(shown.stdout.readline())
+            with urllib.request.urlopen(told["link"]) as answer:
+                assert answer.read().decode() == str(tmp_path)
+            shown.send_signal(signal.SIGINT)
+            assert shown.wait(60) == 130
+        eventually(lambda: apart.red.client.job(told["job"]).state is JobState.CANCELLED)
+    apart.red.client.cancel(job)
 
 
 def test_a_command_that_is_not_there(vision: Plane, job: str) -> None:
@@ -208,57 +259,49 @@ def test_all_of_a_plane_have_the_connections_of_one_tenant(vision: Plane, job: s
     eventually(fits)
 
 
-class Held:
-    """A command in a job, held open by its client; its connection is looked at by hand."""
-
-    def __init__(self, client: Client, job: str, *line: str) -> None:
-        self.session = client.session.execute(job, line).id
-        self.output: tuple[int, bytes, bytes] | None = None
-        self.error: ShoalError | None = None
-        self._connect = connector(client, job, self.session, 0)
-        self.connections: list[Connection] = []
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
-
-    def _work(self) -> None:
-        def connect() -> Connection:
-            self.connections.append(self._connect())
-            return self.connections[-1]
-
+@contextlib.contextmanager
+def held(plane: Plane, job: str, *line: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`shoal exec` of a member, once it is attached."""
+    client = plane.red.client
+    with tempfile.TemporaryDirectory() as own:
+        process = subprocess.Popen(
+            [*SHOAL, "exec", job, "--", *line], env=plane.env(Path(own)), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
         try:
-            self.output = relayed(connect)
-        except ShoalError as error:
-            self.error = error
-        except Exception as error:  # what the relay raises where its session is gone
-            self.error = ShoalError(str(getattr(error, "error", error)))
-
-    def end(self) -> None:
-        self._thread.join(60)
-        assert not self._thread.is_alive()
+            eventually(lambda: process.poll() is not None or clients_of(client, job) == [1])
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
 
 
+def clients_of(client: Client, job: str) -> list[int | None]:
+    return [one.clients for one in client.session.list(job=job).sessions]
+
+
+@pytest.mark.slow
 def test_a_session_survives_the_server_and_its_plane_does_not_sleep(
     home: Home, admin: Client, vision: Plane, job: str, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
     os.mkfifo(go)
-    held = Held(vision.red.client, job, "sh", "-c", f"echo before; read x < {go}; echo after")
-    eventually(lambda: len(held.connections) == 1)
-    eventually(lambda: [one.id for one in vision.red.client.session.list(job=job).sessions] == [held.session])
-    assert not vision.person("blue").session.list().sessions
-    info = running_server(home)
-    assert info is not None
-    os.kill(info.process.pid, signal.SIGKILL)
-    start(home, int(info.url.rpartition(":")[2]))
-    eventually(lambda: len(held.connections) > 1)
-    assert next(one.awake for one in admin.planes.list().planes if one.name == "vision"), "work keeps it awake"
-    assert held.session in [one.id for one in vision.red.client.session.list(job=job).sessions]
-    with go.open("w") as file:
-        file.write("x\n")
-    held.end()
-    assert held.output == (0, b"before\nafter\n", b"")
+    blue = vision.admin.create_tenant("navy").name
+    with held(vision, job, "sh", "-c", f"echo before; read x < {go}; echo after") as command:
+        assert not vision.person(blue).session.list().sessions
+        info = running_server(home)
+        assert info is not None
+        os.kill(info.pid, signal.SIGKILL)
+        start(home, int(info.url.rpartition(":")[2]))
+        eventually(lambda: clients_of(vision.red.client, job) == [1])
+        assert next(one.awake for one in admin.planes.list().planes if one.name == "vision"), "work keeps it awake"
+        with go.open("w") as file:
+            file.write("x\n")
+        out, _ = command.communicate(timeout=60)
+        assert (command.returncode, out) == (0, b"before\nafter\n")
 
 
+@pytest.mark.slow
 def test_who_is_in_a_job_is_shown_out_of_a_plane_that_is_suspended_or_deleted(home: Home, admin: Client) -> None:
     plane = Plane(home, admin, "brief")
     job = plane.red.start("python3", "-c", SERVE)
@@ -274,15 +317,15 @@ def test_who_is_in_a_job_is_shown_out_of_a_plane_that_is_suspended_or_deleted(ho
     made = reach(plane.red.client.locate(), job, 0, port)
     made.send(b"again")
     assert made.receive(100) == b"job:again", "what runs went on"
-    held = Held(plane.red.client, job, "sleep", "600")
-    eventually(lambda: len(held.connections) == 1)
-    with pytest.raises(Conflict, match="not over"):
-        admin.planes.delete("brief")
-    admin.planes.delete("brief", force=True)
-    with contextlib.suppress(OSError):
-        assert made.receive(1) == b""
-    held.end()
-    assert held.error is not None
+    with held(plane, job, "sleep", "600") as command:
+        with pytest.raises(Conflict, match="not over"):
+            admin.planes.delete("brief")
+        admin.planes.delete("brief", force=True)
+        with contextlib.suppress(OSError):
+            assert made.receive(1) == b""
+        _, said = command.communicate(timeout=60)
+        assert command.returncode != 0
+        assert b"there is no plane 'brief'" in said
     with pytest.raises(ShoalError):
         reach(plane.red.client.locate(), job, 0, port)
     eventually(lambda: not [one for one in marked(home.path) if "sleep" in _line(one.process.pid)])
