@@ -158,8 +158,8 @@ class Planes:
         awake = self._awake.get(name)
         return awake.engine if awake is not None else None
 
-    def engines(self) -> list[SharedEngine]:
-        return [awake.engine for awake in self._awake.values()]
+    def awake(self) -> list[Awake]:
+        return list(self._awake.values())
 
     def home(self, record: PlaneRecord) -> Path:
         return self._homes.find(record.id)
