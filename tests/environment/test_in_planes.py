@@ -10,23 +10,28 @@ import pytest
 from shoal.base.home import Home, running_server, stop_server
 from shoal.base.processes import kill_until_none
 from shoal.contract.lifecycle import JobState
-from shoal.core import Sandbox
+from shoal.core import Conflict, NotFound, Sandbox
 from shoal.engine.local.processes import marked
 from shoal.sdk import Client
+from tests.system.test_restart_doors import kill
 
-from .kit import needs_images, needs_uv
+from .kit import busybox, layer, member, needs_images, needs_uv, write_image
 from .test_jobs import (
     LEVELS,
+    PROJECT,
     ended,
     image,
     log,
     need,
+    open_up,
     project,
     ran,
     shared,
     start,
     submit,
+    until,
     venv,
+    write_source,
 )
 
 __all__ = ["image", "project", "shared", "venv"]
@@ -48,17 +53,21 @@ def admin(home: Home) -> Iterator[Client]:
         yield client
 
 
-def plane(home: Home, admin: Client, name: str, sandbox: Sandbox) -> Client:
-    """The admin's of a plane with the tenants red and blue."""
-    if name not in {one.name for one in admin.tenants()}:
+def plane(home: Home, admin: Client, name: str, sandbox: Sandbox, tenant: str | None = None) -> Client:
+    """The admin's of a plane with the tenants red and blue. `tenant` is that of the shared server."""
+    if tenant is None:
         admin.create_tenant(name, sandbox=sandbox)
-    made = admin.planes.create(name, tenant=name)
+    made = admin.planes.create(name, tenant=tenant or name)
+    inside = at(home, made.path, made.token)
+    for each in ("red", "blue"):
+        inside.create_tenant(each)
+    return inside
+
+
+def at(home: Home, path: str, token: str | None) -> Client:
     info = running_server(home)
     assert info is not None
-    inside = Client(f"{info.url}{made.path}", made.token, environ={})
-    for tenant in ("red", "blue"):
-        inside.create_tenant(tenant)
-    return inside
+    return Client(f"{info.url}{path}", token, environ={})
 
 
 @pytest.fixture(scope="module", params=LEVELS)
@@ -86,6 +95,10 @@ def test_the_environment_of_a_lock_file_is_made_once_for_each_tenant(
     assert made["red"].key == made["blue"].key
     assert made["red"].bytes > 0
     assert not admin.environments.list().environments, "nothing of it is the shared server's"
+    person = Client(vision.locate().url, vision.create_token("blue").token, environ={})
+    assert [one.tenant for one in person.environments.list().environments] == ["blue"]
+    with pytest.raises(NotFound):
+        person.environments.remove(made["red"].key, tenant="red")
     if level != "none":
         look = f"import os, pathlib, tiny; p = pathlib.Path({log(vision, theirs).split()[0]!r}); print(os.access(p, 0))"
         job = submit(vision, "red", project, ["python", "-c", look])
@@ -106,3 +119,83 @@ def test_a_job_of_a_plane_runs_in_an_image(vision: Client, level: str, image: st
     assert (int(uid) > 1 << 30) is (level != "none")
     assert rest == ["touch: /a: Read-only file system"]
     assert "red" in {one.tenant for one in vision.environments.list().environments if one.kind == "image"}
+
+
+@needs_uv
+@pytest.mark.slow
+def test_planes_of_one_tenant_share_nothing(home: Home, admin: Client, project: Path) -> None:
+    need("user", home)
+    one = plane(home, admin, "one", Sandbox.USER)
+    two = plane(home, admin, "two", Sandbox.USER, tenant="one")
+    first, second = submit(one, "red", project), submit(two, "red", project)
+    for client, job in ((one, first), (two, second)):
+        assert ended(client, job).state is JobState.SUCCEEDED, client.job(job).message
+    prefix = log(one, first).split()[0]
+    assert log(two, second).split()[0] != prefix
+    look = f"import os, tiny; print(os.access({prefix!r}, 0), os.getuid())"
+    here = "import os, tiny; print(os.getuid())"
+    job, own = submit(two, "red", project, ["python", "-c", look]), submit(one, "red", project, ["python", "-c", here])
+    assert ended(two, job).state is ended(one, own).state is JobState.SUCCEEDED
+    there, uid = log(two, job).split()
+    assert there == "False"
+    assert uid != log(one, own).strip(), "each has a user of its own"
+    with pytest.raises(NotFound):
+        two.environments.remove("0" * 8)
+    until(lambda: not any(each.used for each in two.environments.list().environments))
+    assert len(two.environments.remove(two.environments.list().environments[0].key).environments) == 1
+    assert [each.tenant for each in one.environments.list().environments] == ["red"]
+
+
+@needs_uv
+@pytest.mark.slow
+def test_a_build_goes_on_while_the_server_is_killed_and_ends_with_its_plane(
+    home: Home, shared: Path, project: Path
+) -> None:
+    need("user", home)
+    notes, go = write_source(shared / "source", project)
+    with Client(home=home.path, environ={}) as admin:
+        plane(home, admin, "killed", Sandbox.USER)
+        token = admin.planes.token("killed").token
+        job = submit(at(home, "/planes/killed", token), "red", project)
+        until(notes.exists)
+    kill(home)
+    start(home, shared)
+    with Client(home=home.path, environ={}) as admin:
+        client = at(home, "/planes/killed", token)
+        go.touch()
+        done = ended(client, job)
+        assert (done.state, done.attempt) == (JobState.SUCCEEDED, 1), done.message
+        assert len(notes.read_text().split()) == 1, "it was made once"
+        go.unlink()
+        notes.unlink()
+        (project / "pyproject.toml").write_text(PROJECT.format(version=9))
+        submit(client, "blue", project)
+        until(notes.exists)
+        (made,) = [one.id for one in admin.planes.list().planes if one.name == "killed"]
+        with pytest.raises(Conflict, match="not over"):
+            admin.planes.delete("killed")
+        admin.planes.delete("killed", force=True)
+        go.touch()
+        until(lambda: not [one for one in (home.path / "planes").iterdir() if made in one.name])
+        until(lambda: not marked(home.path))
+
+
+@needs_images
+@pytest.mark.slow
+def test_all_tenants_of_a_plane_have_one_allowance(home: Home, shared: Path) -> None:
+    with Client(home=home.path, environ={}) as admin:
+        client = plane(home, admin, "full", Sandbox.NONE)
+        (made,) = [one.id for one in admin.planes.list().planes if one.name == "full"]
+        others = home.path / "planes" / made / "environment" / "red.server" / "cache"
+        others.mkdir(parents=True)
+        for number in range(11_900):
+            (others / f"{number}").touch()
+        write_image(shared / "many", [layer([*busybox(), *(member(f"{number}") for number in range(100))])])
+        open_up(shared / "many")
+        job, _ = ran(client, "blue", ["/bin/true"], {"image": f"oci:{shared}/many"})
+        assert job.state is JobState.FAILED
+        assert "files: environment.files" in job.message
+        for number in range(1000):
+            (others / f"{number}").unlink()
+        job, _ = ran(client, "blue", ["/bin/true"], {"image": f"oci:{shared}/many"})
+        assert job.state is JobState.SUCCEEDED, job.message
