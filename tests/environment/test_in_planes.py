@@ -19,6 +19,7 @@ from .kit import busybox, layer, member, needs_images, needs_uv, write_image
 from .test_jobs import (
     LEVELS,
     PROJECT,
+    SLOW,
     ended,
     image,
     log,
@@ -70,7 +71,7 @@ def at(home: Home, path: str, token: str | None) -> Client:
     return Client(f"{info.url}{path}", token, environ={})
 
 
-@pytest.fixture(scope="module", params=LEVELS)
+@pytest.fixture(scope="module", params=[pytest.param(one, marks=SLOW) if one != "user" else one for one in LEVELS])
 def level(request: pytest.FixtureRequest, home: Home) -> str:
     need(request.param, home)
     return str(request.param)
@@ -122,7 +123,7 @@ def test_a_job_of_a_plane_runs_in_an_image(vision: Client, level: str, image: st
 
 
 @needs_uv
-@pytest.mark.slow
+@SLOW
 def test_planes_of_one_tenant_share_nothing(home: Home, admin: Client, project: Path) -> None:
     need("user", home)
     one = plane(home, admin, "one", Sandbox.USER)
@@ -147,7 +148,7 @@ def test_planes_of_one_tenant_share_nothing(home: Home, admin: Client, project: 
 
 
 @needs_uv
-@pytest.mark.slow
+@SLOW
 def test_a_build_goes_on_while_the_server_is_killed_and_ends_with_its_plane(
     home: Home, shared: Path, project: Path
 ) -> None:
@@ -181,7 +182,7 @@ def test_a_build_goes_on_while_the_server_is_killed_and_ends_with_its_plane(
 
 
 @needs_images
-@pytest.mark.slow
+@SLOW
 def test_all_tenants_of_a_plane_have_one_allowance(home: Home, shared: Path) -> None:
     with Client(home=home.path, environ={}) as admin:
         client = plane(home, admin, "full", Sandbox.NONE)
