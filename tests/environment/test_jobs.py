@@ -498,14 +498,9 @@ def build_wheel(where, settings=None, metadata=None):
 """
 
 
-@needs_uv
-@pytest.mark.slow
-@pytest.mark.parametrize("level", ["none", "user"])
-def test_a_build_script_runs_once_with_the_tenants_rights_while_the_server_is_killed(
-    home: Home, project: Path, shared: Path, level: str
-) -> None:
-    need(level, home)
-    folder = shared / f"source-{level}"
+def write_source(folder: Path, project: Path) -> tuple[Path, Path]:
+    """A package that the project's lock file has built, by a script that says who it is in one file, and waits for the
+    other."""
     folder.mkdir()
     folder.chmod(0o777)
     notes, go = folder / "notes", folder / "go"
@@ -520,6 +515,17 @@ def test_a_build_script_runs_once_with_the_tenants_rights_while_the_server_is_ki
     (folder / "tiny-1.0.tar.gz").chmod(0o644)
     lock = LOCK.format(wheels=folder).replace('wheels = [{ path = "tiny-1.0-py3-none-any.whl" }]', SDIST)
     (project / "uv.lock").write_text(lock)
+    return notes, go
+
+
+@needs_uv
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["none", "user"])
+def test_a_build_script_runs_once_with_the_tenants_rights_while_the_server_is_killed(
+    home: Home, project: Path, shared: Path, level: str
+) -> None:
+    need(level, home)
+    notes, go = write_source(shared / f"source-{level}", project)
     with Client(home=home.path, environ={}) as client:
         jobs = [submit(client, level, project) for _ in range(2)]
         until(notes.exists)

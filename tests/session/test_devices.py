@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -95,7 +95,11 @@ class Agents:
 
 
 class FakeServer:
-    def __init__(self, shares: Mapping[str, Share]) -> None:
+    """`above` answers what a plane does not know of its own jobs' devices."""
+
+    def __init__(self, shares: Mapping[str, Share], above: Callable[[str], bool | None] | None = None) -> None:
+        self.plane = None if above is None else "p-1"
+        self._uses = above or {"shared": True, "idle-share": False}.get
         self.clock = ManualClock(100.0)
         self.store = SimpleNamespace(events=lambda *_, **__: [])
         self._jobs = {job: self._live(job, share) for job, share in shares.items()}
@@ -114,7 +118,7 @@ class FakeServer:
         return self._jobs.get(job_id)
 
     def ask_all(self, _: object) -> list[Any]:
-        return [SimpleNamespace(uses_device=lambda job: {"shared": True, "idle-share": False}.get(job))]
+        return [SimpleNamespace(uses_device=self._uses)]
 
 
 def test_sessions_of_jobs_whose_devices_work_are_told_so() -> None:
@@ -141,6 +145,31 @@ def test_sessions_of_jobs_whose_devices_work_are_told_so() -> None:
         task.cancel()
         assert {job for job, asked in agents.asked.items() if "busy" in asked} == {"works", "shared"}
         assert {one.state.idle_s for one in watching.book if one.state is not None} == {3}
+
+    asyncio.run(main())
+
+
+def test_a_plane_hears_of_its_jobs_devices_from_the_shared_server() -> None:
+    jobs = {"works": Share.EXCLUSIVE, "rests": Share.EXCLUSIVE, "shared": Share.BEST_EFFORT}
+    agents, devices = Agents(), Devices(lambda: FakeNvml({"GPU-works": 90, "GPU-rests": 0}))
+    above = Watching(FakeServer(jobs), lambda: agents, 0.4, devices)  # type: ignore[arg-type, return-value]
+    own = FakeServer(jobs, lambda job: above.uses_device(job))
+    inside = Watching(own, lambda: agents, 4.0)  # type: ignore[arg-type, return-value]
+    inside.book.read(
+        Event(1, 90.0, SessionEvent.EXEC, "ann", "", "red", job, None, None, None, {"session": "x", "rank": 0})
+        for job in ("works", "rests")
+    )
+    assert above.uses_device("shared") is inside.uses_device("works") is None, "others, or the shared server, know"
+
+    async def main() -> None:
+        tasks = [asyncio.create_task(one.run()) for one in (above, inside)]
+        async with asyncio.timeout(60):
+            while "busy" not in agents.asked.get("works", {}):
+                assert not any(task.done() for task in tasks)
+                await asyncio.sleep(0.01)
+        for task in tasks:
+            task.cancel()
+        assert "busy" not in agents.asked["rests"]
 
     asyncio.run(main())
 

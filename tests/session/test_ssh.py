@@ -17,7 +17,7 @@ from shoal.session import sshd
 from .conftest import Running
 
 
-def _missing() -> str:
+def missing() -> str:
     try:
         sshd.find(sshd.SERVERS, "sshd")
         sshd.find(sshd.LIBRARIES, "nss_wrapper")
@@ -26,7 +26,7 @@ def _missing() -> str:
     return "" if shutil.which("ssh") and shutil.which("scp") else "OpenSSH's client is not installed"
 
 
-pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 
 @pytest.mark.slow

@@ -9,9 +9,14 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
+from shoal.calendar.live.extension import Calendar, CalendarSection
+from shoal.calendar.live.records import CronRecord
+from shoal.calendar.schedule import Missed, Overlap, Schedule
 from shoal.contract.lifecycle import JobState
+from shoal.contract.manifest import JobManifest
+from shoal.contract.records import JobFilter
 from shoal.control.extensions.loaded import Chosen
-from shoal.core import Invalid
+from shoal.core import Invalid, Overloaded
 from shoal.engine import Gang
 from shoal.engine.simulated import Script
 from shoal.extension import Extension, NoSection
@@ -53,6 +58,76 @@ def test_a_sweep_runs_in_a_plane_with_the_values_of_each_trial(tmp_path: Path) -
 
     play_world(tmp_path, scene, behaviour, beside=BESIDE)
     assert started == {("train", "0.1", '{"lr": 0.1}'), ("train", "0.5", '{"lr": 0.5}')}
+
+
+def test_cron_jobs_and_reservations_of_a_plane_are_its_own_and_keep_it_awake(tmp_path: Path) -> None:
+    calendar = [Chosen(Calendar, CalendarSection(most_crons=2))]
+
+    async def scene(world: World) -> None:
+        await world.make("red")
+        await world.make("blue")
+        red = await calendar_of(world)
+        again = Schedule("*/10 * * * *", "UTC")
+
+        async def add(tenant: str, name: str) -> CronRecord:
+            asked = JobManifest.model_validate({"name": "nightly", "command": ["train"]})
+            found, _ = await red.crons.add(
+                name, asked, again, tenant=tenant, actor="admin", overlap=Overlap.SKIP, missed=Missed.RUN_ONCE,
+                again=False,
+            )  # fmt: skip
+            return found
+
+        record = await add("default", "nightly")
+        await (await world.awake("red")).plane.put_tenant("team", actor="admin")
+        other = await add("team", "nightly")
+        with pytest.raises(Overloaded, match="all tenants together have 2 cron jobs"):
+            await add("team", "more")
+        await red.crons.remove(other, actor="admin")
+        await asyncio.sleep(1500.0)
+        await world.restart()
+        await asyncio.sleep(1500.0)
+        assert world.planes.is_awake("red")
+        assert not world.planes.is_awake("blue"), "nothing of it is another plane's"
+        found = (await world.awake("red")).plane.store.jobs(JobFilter(name="nightly"))
+        assert 4 <= len(found) <= 6
+        red = await calendar_of(world)
+        (record,) = red.crons.of("default")
+        await red.crons.set_suspended(record, True, actor="admin")
+        await asyncio.sleep(800.0)
+        assert not world.planes.is_awake("red"), "it waits for nothing"
+
+    async def calendar_of(world: World) -> Calendar:
+        found = (await world.awake("red")).plane.extensions.get(Calendar)
+        assert found is not None
+        return found
+
+    play_world(tmp_path, scene, lambda _: Script(run_s=5.0), beside=calendar)
+
+
+def test_a_reservation_within_a_plane_holds_the_pool_for_its_tenant(tmp_path: Path) -> None:
+    async def scene(client: httpx.AsyncClient, token: str) -> None:
+        plane = await made(client, token)
+        own = bearer(plane["token"])
+        tenant = {"name": "team"}
+        assert (await client.post(f"{plane['path']}/v1/tenants", json=tenant, headers=own)).status_code == 201
+        plan = {"name": "course", "tenant": "team", "begin": "2023-11-14T23:00", "end": "+2h", "accelerators": 8}
+        sent = await client.post(f"{plane['path']}/v1/plans", json=plan, headers=own)
+        assert sent.status_code == 201, sent.text
+        job = {"name": "job", "command": ["train"], "resources": {"accelerators": "a100:1"}, "max_runtime": "3h"}
+        for who, state in (("default", "QUEUED"), ("team", "RUNNING")):
+            answer = await client.post(f"{plane['path']}/v1/jobs?tenant={who}", json=job, headers=own)
+            assert answer.status_code == 201, answer.text
+            await asyncio.sleep(10.0)
+            seen = await client.get(f"{plane['path']}/v1/jobs/{answer.json()['id']}", headers=own)
+            assert seen.json()["state"] == state, who
+        above = await client.post("/v1/jobs?tenant=red", json=job, headers=bearer(token))
+        assert above.status_code == 201, above.text
+        await asyncio.sleep(10.0)
+        seen = await client.get(f"/v1/jobs/{above.json()['id']}", headers=bearer(token))
+        assert seen.json()["state"] == "RUNNING", "a plane reserves nothing of others"
+        assert not (await client.get("/v1/plans", headers=bearer(token))).json()["plans"]
+
+    play(tmp_path, scene, beside=[Chosen(Calendar, CalendarSection())])
 
 
 def test_a_plane_of_a_server_without_the_component_has_it_once_the_server_does(tmp_path: Path) -> None:

@@ -84,9 +84,9 @@ class Extension:
     """How the paths of its routes begin: a request for one is told when the extension is off."""
 
     in_planes: ClassVar[bool] = False
-    """Planes have one of their own too, with these settings. It needs jobs, events and the database, and nothing of the
-    machine: in a plane, the engine is the pool that all planes share. `Server.plane` says which one it is: what it
-    keeps outside of its home must be below a name of that plane's."""
+    """Planes have one of their own too, with these settings. It needs jobs, events, the database and what the engine
+    says that it can, and knows no machine or device: in a plane, the engine is the pool that all planes share.
+    `Server.plane` says which one it is: what it keeps outside of its home must be below a name of that plane's."""
 
     def __init__(self, server: Server, settings: Any) -> None:
         """`settings` is an instance of the class named above. The server is not open yet."""

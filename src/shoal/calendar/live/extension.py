@@ -51,6 +51,7 @@ class Calendar(Extension, Planning):
 
     name: ClassVar[str] = "calendar"
     paths: ClassVar[Sequence[str]] = ("/v1/crons", "/v1/plans")
+    in_planes: ClassVar[bool] = True
     settings: ClassVar[type[Section]] = CalendarSection
     tables: ClassVar[Tables | None] = TABLES
     events: ClassVar[type[EventKinds] | None] = CalendarEvent
@@ -85,6 +86,10 @@ class Calendar(Extension, Planning):
             RunningLoop("crons", self.crons.watch),
             RunningLoop("windows", lambda: self._enforcer.watch(self._changed)),
         )
+
+    def idle(self) -> bool:
+        """A plane that will have something to submit stays awake."""
+        return not self.crons.due()
 
     # --- decisions ---
 

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from shoal.base.files import write_whole
 from shoal.contract.gangs import gang_name, parse_gang_name
-from shoal.core import Fault, Sandbox
-from shoal.engine import Engine, Gang, GangStatus, LaunchFailed, Limits, Mount, RankSpec
+from shoal.core import Fault, NotFound, Sandbox
+from shoal.engine import Engine, Gang, GangStatus, LaunchFailed, Limits, Mount, Phase, RankSpec
 from shoal.environment.places import Place
 from shoal.extension import LiveJob
 
@@ -87,7 +87,7 @@ class Builder:
         try:
             status = await self._engine.launch(_gang(job, order, name, files))
             status = await self._ended(name, status, order, show)
-            said = (await self._engine.read(name, 0, "log", -_SAID_BYTES)).data.decode(errors="replace")
+            said = await self._said(name, _SAID_BYTES)
         except asyncio.CancelledError:
             # Where only the server leaves, what is being made goes on, and the next server finds it by its name.
             if job.attempt is not None and job.attempt.stop is not None:
@@ -121,10 +121,12 @@ class Builder:
         return other is not None and other.job.tenant == tenant
 
     async def _ended(self, name: str, status: GangStatus, order: Order, show: Show) -> GangStatus:
+        what = f"makes {order.place.kind} {order.place.key[:12]}".rstrip()
         while not status.ended:
-            said = (await self._engine.read(name, 0, "log", -1024)).data.decode(errors="replace").strip()
-            last = said.rpartition("\n")[2][:160]
-            what = f"makes {order.place.kind} {order.place.key[:12]}".rstrip()
+            if status.phase is Phase.QUEUED:
+                last = status.reason.text if status.reason is not None else "waits for its place"
+            else:
+                last = (await self._said(name, 1024)).strip().rpartition("\n")[2][:160]
             show(f"{what}: {last}" if last and last.isprintable() else what)
             await asyncio.sleep(_LOOK_S)
             found = await self._engine.status(name)
@@ -132,6 +134,12 @@ class Builder:
                 raise LaunchFailed("what made it is gone", fault=Fault.PLATFORM, where=name)
             status = found
         return status
+
+    async def _said(self, name: str, most: int) -> str:
+        """The end of what it said; on a pool it may never have begun."""
+        with suppress(NotFound):
+            return (await self._engine.read(name, 0, "log", -most)).data.decode(errors="replace")
+        return ""
 
     def _pack(self, order: Order) -> Path:
         """An archive, which the engine unpacks with the tenant's rights."""
@@ -178,7 +186,7 @@ def _read_end(status: GangStatus, said: str, order: Order) -> Found:
     end = status.ranks[0].exit if status.ranks else None
     lines = [line for line in said.splitlines() if line.strip()]
     last = lines[-1][-_MOST_SAID:] if lines else "it said nothing"
-    if end is None or end.lost:
+    if end is None or end.lost or (not end.limit and end.code is None and end.signal is None):
         raise LaunchFailed("what made it was lost", fault=Fault.INFRASTRUCTURE, where=where)
     if end.limit:
         hint = "`shoal environments --remove` makes room; the settings environment.size and environment.files limit it"

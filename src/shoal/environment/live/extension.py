@@ -24,7 +24,7 @@ from shoal.core import Capability, Conflict, Fault, Invalid, Sandbox
 from shoal.engine import IMAGES_CAPABILITY, MOUNTS_CAPABILITY, Gang, LaunchFailed, Mount
 from shoal.environment.activate import in_conda, in_image, in_runtime, in_venv
 from shoal.environment.driver import driver_files
-from shoal.environment.keeping import to_remove
+from shoal.environment.keeping import ROOM, to_remove
 from shoal.environment.live import orders
 from shoal.environment.live.builder import Builder, Order, Show
 from shoal.environment.live.events import EnvironmentEvent
@@ -54,6 +54,7 @@ class Environments(Extension, Keeping):
     tables: ClassVar[Tables | None] = TABLES
     events: ClassVar[type[EventKinds] | None] = EnvironmentEvent
     paths: ClassVar[Sequence[str]] = ("/v1/environments",)
+    in_planes: ClassVar[bool] = True
 
     def __init__(self, server: Server, settings: EnvironmentSection) -> None:
         self._server = server
@@ -65,6 +66,8 @@ class Environments(Extension, Keeping):
         self._driver: dict[str, str] = {}
         self._writing: set[asyncio.Task[None]] = set()
         self._tags: dict[tuple[Path, str], tuple[str, float]] = {}
+        self._allowance = asyncio.Lock()
+        """All tenants of a plane have that of one tenant together: there, one thing is made at a time."""
 
     @classmethod
     def off(cls) -> Sequence[Capability]:
@@ -114,6 +117,9 @@ class Environments(Extension, Keeping):
         self._driver = await asyncio.to_thread(driver_files)
         self._over = {one for one in self.repository.pins if self._server.job(one) is None}
 
+    def idle(self) -> bool:
+        return not self._over and not self._writing
+
     async def close(self) -> None:
         await asyncio.gather(*self._writing, return_exceptions=True)
 
@@ -141,9 +147,22 @@ class Environments(Extension, Keeping):
                 f"the engine {self._server.engine.name} makes no environments", fault=Fault.USER,
                 where=f"environment.{asked.kind}", hint="name one that its machines have, by venv or conda",
             )  # fmt: skip
-        order = await self._order(job, asked)
-        if Pin(order.place.folder.name, order.place.kind, order.place.key).id not in self.repository.made:
-            await self._make_room(order.place.folder.name)
+        order = await self._order(job, asked, self._settings)
+        folder = order.place.folder.name
+        if Pin(folder, order.place.kind, order.place.key).id in self.repository.made:
+            await self._stage(job, asked, order, show)
+        elif self._server.plane is None:
+            await self._make_room(folder)
+            await self._stage(job, asked, order, show)
+        else:
+            if self._allowance.locked():
+                show("waits for what is made for another job of this plane")
+            async with self._allowance:
+                await self._make_room(folder)
+                left = await asyncio.to_thread(_left, self._settings, self._home, folder)
+                await self._stage(job, asked, await self._order(job, asked, left), show)
+
+    async def _stage(self, job: LiveJob, asked: EnvironmentJob, order: Order, show: Show) -> None:
         lock = self._builder.lock(order.place)
         if lock.locked():
             show(f"waits for {order.place.kind} {order.place.key[:12]}".rstrip() + ", which is made for another job")
@@ -152,7 +171,7 @@ class Environments(Extension, Keeping):
             if self.repository.pins.get(job.job.id) != pin:
                 self._pin(job, pin)
 
-    async def _order(self, job: LiveJob, asked: EnvironmentJob) -> Order:
+    async def _order(self, job: LiveJob, asked: EnvironmentJob, settings: EnvironmentSection) -> Order:
         sandbox = self._server.sandbox(job.job.tenant)
         folder = folder_of(self._home, job.job.tenant, sandbox)
         secrets = self._server.secrets(job)
@@ -160,7 +179,7 @@ class Environments(Extension, Keeping):
         if asked.image is None:
             bundles = self._server.home / "bundles"
             return await asyncio.to_thread(
-                orders.lock_order, job, asked, self._settings, folder, sandbox, secrets, bundles, mounts
+                orders.lock_order, job, asked, settings, folder, sandbox, secrets, bundles, mounts
             )
         image = read_image(asked.image)
         before = self.repository.pins.get(job.job.id)
@@ -169,7 +188,7 @@ class Environments(Extension, Keeping):
             key, at = self._tags.get((folder, asked.image), ("", 0.0))
             digest = key if key and time.monotonic() - at < self._settings.recheck else None
         known = {one.key for one in self.repository.made.values() if one.folder == folder.name and one.kind == "image"}
-        return orders.image_order(job, image, digest, self._settings, folder, sandbox, secrets, known, mounts)
+        return orders.image_order(job, image, digest, settings, folder, sandbox, secrets, known, mounts)
 
     async def _there(self, job: LiveJob, asked: EnvironmentJob, order: Order, show: Show) -> Pin:
         """Make it where it is not there."""
@@ -269,7 +288,8 @@ class Environments(Extension, Keeping):
     # --- keeping ---
 
     async def _make_room(self, folder: str) -> None:
-        kept = [one for one in self.repository.made.values() if one.folder == folder]
+        made = self.repository.made.values()
+        kept = [one for one in made if self._server.plane is not None or one.folder == folder]
         await self._remove(to_remove(kept, self.repository.used(), self._settings.size), "environment", "for room")
 
     async def remove(self, made: Iterable[Made], actor: str) -> list[str]:
@@ -339,6 +359,20 @@ def asked_by(job: LiveJob) -> EnvironmentJob | None:
         return None
     given = job.manifest.extensions.get(Environments.name)
     return None if given is None else EnvironmentJob.model_validate(given)
+
+
+def _left(settings: EnvironmentSection, home: Path, folder: str) -> EnvironmentSection:
+    """The settings, with what a tenant of a plane may take beside the others, whose downloads go where these take too
+    much. Blocks."""
+    others = [one for one in home.iterdir() if one.name != folder] if home.is_dir() else []
+    taken = [trees.measure(str(one)) for one in others]
+    if sum(size for size, _ in taken) > settings.size * ROOM:
+        for one in others:
+            if (one / "cache" / "uv").is_dir():
+                _remove_files(Place(one, "cache", "uv"))
+        taken = [trees.measure(str(one)) for one in others]
+    size, files = (sum(counts) for counts in zip((0, 0), *taken, strict=True))
+    return settings.model_copy(update={"size": max(1, settings.size - size), "files": max(1, settings.files - files)})
 
 
 def _remove_files(place: Place) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from socket import socket
@@ -22,7 +22,7 @@ from shoal.contract.manifest import JobManifest
 from shoal.contract.pages import Page
 from shoal.contract.principal import Principal
 from shoal.contract.records import Event, JobRecord, NewEvent
-from shoal.core import Capability, Conflict, Invalid, NotFound, Overloaded, Unavailable
+from shoal.core import Capability, Conflict, DeviceUse, Invalid, NotFound, Overloaded, Unavailable
 from shoal.engine import Beside, Enterable, Gang
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.session.frames import plain
@@ -52,6 +52,7 @@ class Sessions(Extension, Entrance):
     manifest: ClassVar[type[BaseModel] | None] = SessionJob
     events: ClassVar[type[EventKinds] | None] = SessionEvent
     paths: ClassVar[Sequence[str]] = ("/v1/sessions",)
+    in_planes: ClassVar[bool] = True
 
     def __init__(self, server: Server, settings: SessionSection) -> None:
         self._server = server
@@ -59,7 +60,15 @@ class Sessions(Extension, Entrance):
         self._moved = asyncio.Event()
         self._open: Counter[str] = Counter()
         self._by_token: dict[str, set[Tunnel]] = {}
+        self._closed = False
         self._watching = Watching(server, self._enterable, settings.idle)
+
+    async def close(self) -> None:
+        """A plane that is suspended or deleted shows out who is in its jobs; sessions go on, as their jobs do."""
+        self._closed = True
+        for tunnels in list(self._by_token.values()):
+            for tunnel in tuple(tunnels):
+                tunnel.abort()
 
     def loops(self) -> Sequence[BackgroundLoop]:
         return (RunningLoop("looks", self._watching.run),) if self.capability().available else ()
@@ -121,6 +130,9 @@ class Sessions(Extension, Entrance):
             self._watching.book.over(job.job.id)
         self._moved.set()
         self._moved = asyncio.Event()
+
+    def answers(self) -> Mapping[type, object]:
+        return {DeviceUse: self._watching}
 
     def committed(self, events: Iterable[Event]) -> None:
         """Whose token is revoked is shown out."""
@@ -276,29 +288,31 @@ class Sessions(Extension, Entrance):
         return await self._tunnel(who, live, await engine.reach_port(gang, rank, port))
 
     async def _tunnel(self, who: Principal, live: LiveJob, made: socket) -> Tunnel:
-        tenant = live.job.tenant
-        if self._open[tenant] >= self._settings.open:
+        counted = live.job.tenant if self._server.plane is None else ""  # a plane makes as many tenants as it likes
+        if (count := self._open[counted]) >= self._settings.open:
             made.close()
-            raise Overloaded(
-                f"tenant {tenant} has {self._open[tenant]} connections to its jobs", hint="close some of them"
-            )
-        self._open[tenant] += 1
+            whose = f"tenant {counted} has" if counted else "all tenants together have"
+            raise Overloaded(f"{whose} {count} connections to jobs", hint="close some of them")
+        self._open[counted] += 1
         tunnels = self._by_token.setdefault(who.token_id, set())
-        tunnel = Tunnel(lambda: self._ended(who.token_id, tenant, tunnel))
+        tunnel = Tunnel(lambda: self._ended(who.token_id, counted, tunnel))
         tunnels.add(tunnel)
         try:
             await tunnel.connect(made)
         except OSError as error:
-            self._ended(who.token_id, tenant, tunnel)
+            self._ended(who.token_id, counted, tunnel)
             made.close()
             raise Unavailable(f"the connection broke: {error.strerror}") from None
+        if self._closed:
+            tunnel.abort()
+            raise Unavailable("the server that was asked is closing", hint="try again")
         return tunnel
 
-    def _ended(self, token_id: str, tenant: str, tunnel: Tunnel) -> None:
+    def _ended(self, token_id: str, counted: str, tunnel: Tunnel) -> None:
         known = self._by_token.get(token_id, set())
         if tunnel in known:
             known.remove(tunnel)
-            self._open[tenant] -= 1
+            self._open[counted] -= 1
         if not known:
             self._by_token.pop(token_id, None)
 

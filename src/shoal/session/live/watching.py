@@ -36,6 +36,10 @@ class Watching:
         self._asking = Asking()
         self._used: set[str] = set()
         """Jobs whose devices worked since their sessions were asked last."""
+        self._wanted: set[str] = set()
+        """Jobs of which somebody else asked whether they work on devices, since the last look at those."""
+        self._worked: set[str] = set()
+        """Of these, those that did since they were asked of."""
         self._loaded: asyncio.Task[None] | None = None
         self.book = Book()
         self.devices = devices or Devices()
@@ -97,22 +101,40 @@ class Watching:
         self.book.looked(one.key, state, self._server.clock.now())
         return state
 
+    def uses_device(self, job_id: str) -> bool | None:
+        """Of a job that has its devices alone, and no session here: see `shoal.core.DeviceUse`."""
+        live = self._server.job(job_id)
+        if live is None or not self._has_alone(live):
+            return None
+        self._wanted.add(job_id)
+        worked = job_id in self._worked
+        self._worked.discard(job_id)
+        return worked
+
+    def _has_alone(self, live: LiveJob) -> bool:
+        """Whether this server knows the devices of a job, which nothing else uses. A plane does not: it has places."""
+        return self._server.plane is None and live.job.resources.share is Share.EXCLUSIVE
+
     async def _look_at_devices(self) -> None:
         own: dict[str, list[str]] = {}
-        if any(self.book):  # the library of devices is loaded for sessions only
+        wanted, self._wanted = self._wanted, set()
+        open_jobs = {one.job for one in self.book}
+        if open_jobs | wanted:  # the library of devices is loaded for sessions only
             await asyncio.to_thread(self.devices.probe)
-        for job_id in {one.job for one in self.book}:
+        for job_id in open_jobs | wanted:
             live = self._server.job(job_id)
             if live is None or live.attempt is None:
                 continue
-            if live.job.resources.share is Share.EXCLUSIVE:
+            if self._has_alone(live):
                 own[job_id] = _devices_of(live)
             elif any(one.uses_device(job_id) for one in self._server.ask_all(DeviceUse)):
                 self._used.add(job_id)
-        wanted = {device for devices in own.values() for device in devices}
-        if wanted:
-            busy = await asyncio.to_thread(self.devices.busy, wanted)
-            self._used |= {job for job, devices in own.items() if not busy.isdisjoint(devices)}
+        devices = {device for devices in own.values() for device in devices}
+        if devices:
+            busy = await asyncio.to_thread(self.devices.busy, devices)
+            worked = {job for job, devices in own.items() if not busy.isdisjoint(devices)}
+            self._used |= worked & open_jobs
+            self._worked |= worked & wanted
 
 
 def _devices_of(live: LiveJob) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
@@ -100,8 +101,8 @@ class Tenancy(Extension, Serving):
             loop.call_soon(loop.call_soon, self._pool_changed)
 
     def _pool_changed(self) -> None:
-        for engine in self.planes.engines():
-            engine.pool_changed()
+        for one in self.planes.awake():
+            one.engine.pool_changed()
 
     def moved(self, job: LiveJob) -> None:
         if (owner := self.planes.owner(job.job.owner_id)) is not None:
@@ -119,6 +120,11 @@ class Tenancy(Extension, Serving):
         if engine is None:
             raise Unavailable(f"plane {record.name} is not awake yet")
         return engine.to_run(job.job, gang)
+
+    def mount_roots(self) -> Sequence[Path]:
+        """Those of the planes' own extensions: each plane has checked what its jobs are shown."""
+        on = [(awake.plane.home, one) for awake in self.planes.awake() for one in awake.plane.extensions]
+        return [root for home, one in on for root in (home / one.name, *one.mount_roots())]
 
     def delegated(self, job: LiveJob) -> bool:
         return self.planes.owner(job.job.owner_id) is not None

@@ -20,9 +20,11 @@ from shoal.control.plane_settings import PlaneSettings
 from shoal.control.server import put_admin_token
 from shoal.control.tokens import TokenCache, Unauthenticated, new_token
 from shoal.core import Conflict, Invalid, NotFound, Unavailable
+from shoal.engine import Enterable
 from shoal.extension import LiveJob, NoSection, Server
 from shoal.store import Store, WriterThreads, open_store, read_tokens
 from shoal.tenancy.live import copies
+from shoal.tenancy.live.entered import EnteredEngine
 from shoal.tenancy.live.entrance import Asleep, Entrance, PlaneLimits
 from shoal.tenancy.live.homes import PlaneHomes
 from shoal.tenancy.live.inside import Inside
@@ -156,8 +158,8 @@ class Planes:
         awake = self._awake.get(name)
         return awake.engine if awake is not None else None
 
-    def engines(self) -> list[SharedEngine]:
-        return [awake.engine for awake in self._awake.values()]
+    def awake(self) -> list[Awake]:
+        return list(self._awake.values())
 
     def home(self, record: PlaneRecord) -> Path:
         return self._homes.find(record.id)
@@ -445,7 +447,8 @@ class Planes:
         return await self._beside(run)
 
     def _make(self, record: PlaneRecord, store: Store) -> Awake:
-        engine = SharedEngine(record, self._server, lambda job_id: plane.job(job_id), self._news)
+        kind = EnteredEngine if isinstance(self._server.engine, Enterable) else SharedEngine
+        engine = kind(record, self._server, lambda job_id: plane.job(job_id), self._news)
 
         def fatal(error: BaseException) -> None:
             log.error("a plane cannot go on", plane=record.name, error=str(error))
@@ -457,7 +460,7 @@ class Planes:
             least_sandbox=lambda: self._server.sandbox(record.tenant), on_fatal=fatal, fault=self._fault,
         )  # fmt: skip
         if (inside := plane.extensions.get(Inside)) is not None:
-            inside.pool = engine.pool_says
+            inside.pool, inside.uses_device = engine.pool_says, engine.uses_device
         from shoal.control.door import Door
 
         return Awake(record, store, engine, plane, Door(plane), self._server.clock.monotonic())

@@ -12,16 +12,26 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from shoal.contract.gangs import RUN, gang_name, parse_gang_name
+from shoal.contract.gangs import PHASES, RUN, gang_name, parse_gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import JobRecord, NewEvent
-from shoal.core import Capability, Fault, NotFound, Reason, Sandbox, Unavailable
-from shoal.engine import Gang, GangStatus, Inventory, LaunchFailed, LogChunk, LogTimes, Phase
+from shoal.core import Capability, DeviceUse, Fault, NotFound, Reason, Sandbox, Unavailable
+from shoal.engine import (
+    IMAGES_CAPABILITY,
+    MOUNTS_CAPABILITY,
+    Gang,
+    GangStatus,
+    Inventory,
+    LaunchFailed,
+    LogChunk,
+    LogTimes,
+    Phase,
+)
 from shoal.engine.present import Present
 from shoal.extension import LiveJob, Server
 from shoal.tenancy.live.news import News
 from shoal.tenancy.records import PlaneRecord
-from shoal.tenancy.translate import TAKEN_BACK, asked_for, pool_for, quota_left, status_of, unknown
+from shoal.tenancy.translate import TAKEN_BACK, asked_for, cleared, pool_for, quota_left, status_of, unknown
 
 
 @dataclass(slots=True, eq=False)
@@ -88,7 +98,13 @@ class SharedEngine:
             for level in Sandbox
             if level is not Sandbox.NONE
         ]
-        return (Capability("shared pool", True, f"work counts against tenant {tenant} of the server above"), *levels)
+        passed_on = [
+            replace(one, detail=cleared(one.detail, None, str, paths=True))
+            for one in self._server.engine.capabilities()
+            if one.name in (MOUNTS_CAPABILITY, IMAGES_CAPABILITY)
+        ]
+        pool = Capability("shared pool", True, f"work counts against tenant {tenant} of the server above")
+        return (pool, *levels, *passed_on)
 
     # --- nodes ---
 
@@ -119,6 +135,14 @@ class SharedEngine:
         next_free = min((end for end in ends if end > now), default=None)
         return quota_left(state.tenant.quota, state.used, job.job.resources, job.job.min_ranks, next_free)
 
+    def uses_device(self, job_id: str) -> bool | None:
+        """Whether this job of the plane works on devices, as the shared server knows: see `shoal.core.DeviceUse`."""
+        handed = self._handed.get(gang_name(job_id, self._job_of(job_id).attempt, RUN))
+        if handed is None:
+            return None
+        found = {one.uses_device(handed.job_id) for one in self._server.ask_all(DeviceUse)} - {None}
+        return any(found) if found else None
+
     # --- gangs ---
 
     async def launch(self, gang: Gang) -> GangStatus:
@@ -145,9 +169,10 @@ class SharedEngine:
         env = {rank.rank: rank.env for rank in gang.ranks}
         ranks = tuple([replace(rank, env={**env.get(rank.rank, {}), **rank.env}) for rank in placed.ranks])
         division = f"{self._plane.id}/{gang.tenant}"  # of the plane's tenants none has another's processes or files
-        return replace(
-            gang, name=placed.name, ranks=ranks, limits=placed.limits, tenant=placed.tenant, division=division
-        )  # fmt: skip
+        named = parse_gang_name(gang.name)
+        jobs_own = named is None or named.phase in PHASES  # what a component starts for a job, it limits itself
+        limits = placed.limits if jobs_own else gang.limits
+        return replace(gang, name=placed.name, ranks=ranks, limits=limits, tenant=placed.tenant, division=division)
 
     async def _vanished(self, handed: HandedOver) -> bool:
         """Whether the plane knows that it has begun, and there is no trace of it: then it is not to begin again there,
