@@ -453,6 +453,11 @@ class Agent:
     def report(self, client: Client, said: dict[str, str]) -> None:
         """Tell the server, and do what it says: the job's devices work (`busy`), so it is not idle; it shall `end`."""
         now = self.clock()
+        if "server" in said:  # no other can end those that an earlier run of it gave away
+            client.server = said["server"]
+            for other in tuple(self.clients.values()):
+                if other.server not in ("", client.server):
+                    self.lose(other)
         if "busy" in said:
             self.active_at = now
         client.going += frame(STATE, write_fields(

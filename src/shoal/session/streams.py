@@ -31,6 +31,8 @@ class Client:
         self.going = bytearray()
         self.name = ""
         self.known = False
+        self.server = ""
+        """Which run of the server made it, where it says."""
         self.at = 0
         self.sent = self.acknowledged = 0
         self.moved_at = now

@@ -134,9 +134,14 @@ class Relay:
         greeted = False
         while self._code is None:
             reads = [connection.fileno(), woken]
+            if connection.door is not None:
+                reads.append(connection.door.fileno())
             if greeted and not self._source_over and len(self._unsent) < frames.INPUT_WINDOW:
                 reads.append(streams.source)
-            ready = [connection.fileno()] if connection.waiting else select.select(reads, [], [])[0]
+            writes = [connection.fileno()] if connection.behind else []
+            ready = [connection.fileno()] if connection.waiting else select.select(reads, writes, [])[0]
+            if connection.behind:
+                connection.send()
             if woken in ready:
                 self._heed(woken, connection)
             if streams.source in ready:
@@ -152,6 +157,8 @@ class Relay:
                     raise OSError(str(error)) from None
                 for kind, payload in found:
                     greeted = self._take(kind, payload, connection) or greeted
+            elif connection.door is not None and connection.door.fileno() in ready:
+                return  # the server has gone, or shows its client out
 
     def _take(self, kind: bytes, payload: bytes, connection: Connection) -> bool:
         """Whether it is the agent's greeting."""
