@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import SplitResult, urlencode, urlsplit
@@ -43,29 +44,21 @@ class Connection:
 
     def __init__(self, made: socket.socket, begun: bytes, door: socket.socket | None = None) -> None:
         self.socket, self.door = made, door
-        self._begun = begun
-        self._going = bytearray()
+        self.begun = begun
+        self.going = bytearray()
+        """What was given to `send`, and the other side does not take now."""
+        self.hidden: Callable[[], int] = getattr(made, "pending", int)
+        """How many bytes are here that `poll` does not see: of TLS."""
         if door is not None:
-            made.setblocking(False)
+            made.setblocking(True)  # it was made by a server, which waits for nothing
 
     def fileno(self) -> int:
         return self.socket.fileno()
 
-    @property
-    def behind(self) -> bool:
-        """Whether there is more to `send`: the other side does not take it now."""
-        return bool(self._going)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether bytes are here that `select` does not see."""
-        pending = getattr(self.socket, "pending", None)  # of TLS
-        return bool(self._begun) or (pending is not None and pending() > 0)
-
     def receive(self, most: int) -> bytes:
         """Empty at the end. Raises OSError."""
-        if self._begun:
-            found, self._begun = self._begun[:most], self._begun[most:]
+        if self.begun:
+            found, self.begun = self.begun[:most], self.begun[most:]
             return found
         return self.socket.recv(most)
 
@@ -75,10 +68,12 @@ class Connection:
         if self.door is None:
             self.socket.sendall(data)
             return
-        self._going += data
-        with contextlib.suppress(BlockingIOError):
-            while self._going:
-                del self._going[: self.socket.send(self._going)]
+        self.going += data
+        try:
+            while self.going:
+                del self.going[: self.socket.send(self.going, socket.MSG_DONTWAIT)]
+        except BlockingIOError:
+            pass
 
     def end(self) -> None:
         """Nothing more is sent."""

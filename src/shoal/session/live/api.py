@@ -123,8 +123,9 @@ def router_of() -> APIRouter:
         wait_s: WaitToRun = 0.0,
     ) -> Response:  # fmt: skip
         await require_own(request, who, entrance.job(who, job_id))
-        protocol, kind = (DIRECT, Handover) if _offers(request, DIRECT) and LOCAL_USER in request.scope else (
-            SESSION, Tunnel)
+        protocol, kind = (
+            (DIRECT, Handover) if _offers(request, DIRECT) and LOCAL_USER in request.scope else (SESSION, Tunnel)
+        )
         return await _upgrade(request, protocol, lambda: entrance.attach(who, job_id, session, rank, wait_s, kind))
 
     @router.post(

@@ -75,13 +75,13 @@ class Watching:
     async def run(self) -> None:
         """Endless."""
         await self.load()
-        await self.look(self.book)
+        turn_s = min(_TURN_S, self._ask_s)
+        await self._look_at_devices()
         while True:
-            turn_s = min(_TURN_S, self._ask_s)
-            for _ in range(max(1, round(self._ask_s / turn_s))):
-                await self._look_at_devices()
-                await asyncio.sleep(turn_s)
             await self.look(self.book)
+            for _ in range(max(1, round(self._ask_s / turn_s))):
+                await asyncio.sleep(turn_s)
+                await self._look_at_devices()
 
     async def look(self, wanted: Iterable[Open]) -> None:
         """Ask these sessions how they are; those that are gone are no longer listed."""
@@ -94,7 +94,11 @@ class Watching:
         if engine is None or live is None or live.attempt is None or live.job.state is not JobState.RUNNING:
             self.book.closed(one.key)
             return None
-        told: dict[str, object] = {"server": self._run} | ({"busy": 1} if busy else {}) | ({"end": end} if end else {})
+        told: dict[str, object] = {
+            "server": self._run,
+            **({"busy": 1} if busy else {}),
+            **({"end": end} if end else {}),
+        }
         gang = gang_name(live.job.id, live.attempt.number, RUN)
         try:
             state = await self._asking.state(engine, gang, one.rank, one.id, **told)
