@@ -215,19 +215,23 @@ def test_a_terminal_of_no_size_is_refused(server: Running) -> None:
         server.client.submit({"name": "x", "command": ["true"], "extensions": {"session": {"rows": 0}}})
 
 
-def test_who_was_in_a_job_is_on_record_and_whose_token_is_revoked_is_shown_out(server: Running) -> None:
-    server.client.create_tenant("guest")
-    job = server.start("sleep", "600", tenant="guest")
-    guest = server.client.create_token("guest")
-    target = Target(server.client.locate().url, guest.token)
+@pytest.mark.parametrize("direct", [False, True])
+def test_who_was_in_a_job_is_on_record_and_whose_token_is_revoked_is_shown_out(server: Running, direct: bool) -> None:
+    guest_name = f"guest-{direct}".lower()
+    server.client.create_tenant(guest_name)
+    job = server.start("sleep", "600", tenant=guest_name)
+    guest = server.client.create_token(guest_name)
+    at = server.client.locate()
+    target = Target(at.url, guest.token, socket=at.socket if direct else None)
     with Client(target.url, target.token, environ={}) as client:
         session = client.session.execute(job, ["cat"])
     made = upgrade(target, f"/v1/jobs/{job}/sessions/{session.id}/attach", "shoal-session", {"wait_s": 20})
+    assert (made.door is not None) == direct
     made.send(b"H\0\0\0\0")
     assert made.receive(1)
     kinds = [(one.kind, one.actor) for one in server.client.events(job)]
-    assert ("session.exec", "tenant:guest") in kinds
-    assert ("session.attached", "tenant:guest") in kinds
+    assert ("session.exec", f"tenant:{guest_name}") in kinds
+    assert ("session.attached", f"tenant:{guest_name}") in kinds
     server.client.revoke_token(guest.id)
     with contextlib.suppress(ConnectionError):
         while made.receive(1 << 16):

@@ -52,6 +52,24 @@ def test_an_agent_says_how_it_is_and_a_question_is_no_client(tmp_path: Path) -> 
         assert process.wait(60)  # one that only asks does not keep it: its client has gone
 
 
+def test_who_was_let_in_by_an_earlier_run_of_the_server_is_shown_out_by_the_next(tmp_path: Path) -> None:
+    with agent(tmp_path, "cat", pty=0):
+        old, new, other = (Speaker(tmp_path, hello=False) for _ in range(3))
+        for one, server in ((old, "1"), (new, "2")):
+            one.say(frames.ASK, frames.write_fields(server=server))
+            one.next(frames.STATE)
+            one.say(frames.HELLO, frames.write_fields(client=server, offset=0))
+        other.say(frames.HELLO)  # it came by a server that holds its connection, and ends with it
+        assert new.next(frames.WELCOME)
+        assert other.next(frames.WELCOME)
+        ask(tmp_path, server="2")
+        while old.step() is not None:
+            pass
+        for one in (new, other):
+            one.type(b"here")
+            one.until(b"here")
+
+
 def test_work_on_a_device_keeps_a_session_that_would_be_idle(tmp_path: Path) -> None:
     with agent(tmp_path, "sh", "-c", "echo ready; exec sleep 600", pty=1, idle=1) as process:
         one = Speaker(tmp_path)
@@ -119,6 +137,12 @@ class Attached:
             data = self._connection.receive(1 << 16)
             assert data, "it has ended"
             came += data
+
+    def ends(self) -> bool:
+        """Once all is read; it is not let go of meanwhile."""
+        while self._connection.receive(1 << 16):
+            pass
+        return True
 
     def close(self) -> None:
         self._connection.close()
@@ -209,6 +233,7 @@ def test_a_server_that_was_killed_knows_the_sessions_again(tmp_path: Path) -> No
             os.kill(killed.pid, signal.SIGKILL)
             eventually(lambda: start_ticks(killed.pid) is None)
             start_detached(words, home)
+            assert one.ends()  # it has the session's own socket, and the server that gave it can end it no more
             eventually(lambda: len(listed(client, job)) == 1)
             (found,) = listed(client, job)
             assert (found.id, found.who, found.since, found.sent_bytes) == (one.id, "admin", one.listed.since, 3)

@@ -6,7 +6,7 @@ Clients come and go, and so does the server; the command and what it wrote stay.
 gets what came since.
 """
 
-# ruff: noqa: S606, SIM105 - pathlib and contextlib would each cost more than all of this takes to start
+# ruff: noqa: SIM105 - pathlib and contextlib would each cost more than all of this takes to start
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         MOST,
         NOTE,
         OUTPUT,
+        SHORT,
         SIGNAL,
         SIZE,
         STATE,
@@ -49,7 +50,18 @@ if TYPE_CHECKING:
         take_frames,
         write_fields,
     )  # fmt: skip
-    from shoal.session.streams import Client, drain, end_as, listen, resize, take_over, write_all
+    from shoal.session.streams import (
+        PASSED_ON,
+        Client,
+        drain,
+        end_as,
+        listen,
+        pass_on,
+        resize,
+        start_at_pipes,
+        start_at_terminal,
+        write_all,
+    )
 else:
     import _signal as signal
 
@@ -57,6 +69,7 @@ else:
     from frames import *  # noqa: F403
     from streams import *  # noqa: F403
 
+_IN, _OUT, _LOST = select.POLLIN, select.POLLOUT, select.POLLHUP | select.POLLERR
 _MOST_CLIENTS = 16
 _MOST_NAMES = 64
 _STALLED_S = 30.0
@@ -69,7 +82,6 @@ _FIRST_MAIN_S = 1.0
 _WARN_S = 60.0
 _HANG_UP_S = 10.0
 """Between a hang-up and the kill."""
-_PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
 
 
 class Agent:
@@ -80,18 +92,21 @@ class Agent:
         """It is the job itself: it starts at once, is in the job's log, and does not outlive its command."""
         self.kept = Kept()
         self.clients: dict[int, Client] = {}
+        self.watched: list[tuple[int, int]] = []
+        self.poll = select.poll()
+        self.log = bytearray()
+        self.most = SHORT
         self.taken: dict[str, int] = {}
         self.acknowledged = 0
-        self.pid = 0
-        self.input = -1
+        self.pid, self.input = 0, -1
         self.outputs: dict[int, bytes] = {}
         self.pending = bytearray()
-        self.no_more = False
+        self.no_more = self.changed = False
         self.typed = self.written = 0
         self.status: int | None = None
         self.wishes: list[int] = []
         self.began = self.active_at = self.seen_at = self.clock()
-        self.ended_at = 0.0
+        self.ended_at = self.looked_at = 0.0
         self.hung_up_at: float | None = None
         self.unwanted = False
         """It was asked to end before it began."""
@@ -107,14 +122,14 @@ class Agent:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        for one in _PASSED_ON:
+        for one in PASSED_ON:
             signal.signal(one, lambda signum, _: self.wishes.append(signum))
         listener, path, self.umask = listen(f"session-{self.options['id']}.sock", _MOST_CLIENTS)
         if self.main:
             self.start()
         try:
             while not self.over():
-                self.turn(woken, listener)
+                self.turn(woken, listener.fileno(), listener)
         finally:
             try:
                 os.unlink(path)  # noqa: PTH108
@@ -138,30 +153,56 @@ class Agent:
             return not any(now - max(client.moved_at, self.ended_at) < _FLUSH_S for client in waits)
         return now - max(self.seen_at, self.ended_at) > number(self.options, "linger")
 
-    def turn(self, woken: int, listener: Any) -> None:
-        poll = select.poll()
-        poll.register(woken, select.POLLIN)
-        if len(self.clients) < _MOST_CLIENTS:
-            poll.register(listener.fileno(), select.POLLIN)
-        for client in self.clients.values():
-            wants = select.POLLIN if len(self.pending) < MOST else 0
-            poll.register(client.fd, wants | (select.POLLOUT if client.going else 0))
-        if self.kept.end - self.kept.begin < KEPT + MOST:
-            for fd in self.outputs:
-                poll.register(fd, select.POLLIN)
-        if self.pending and self.input >= 0:
-            old = select.POLLIN if self.input in self.outputs and self.has_room() else 0
-            poll.register(self.input, select.POLLOUT | old)
-        ready = poll.poll(1000)
+    def turn(self, woken: int, door: int, listener: Any) -> None:
+        """What is typed and written goes on first; everything else waits for that."""
+        self.watch(woken, door)
+        ready = self.poll.poll(1000)
         for fd, events in ready:
-            if fd == woken:
+            client = self.clients.get(fd)
+            if client is not None:
+                self.serve(client, events)
+            elif fd == woken:
                 drain(woken)
-            elif fd == listener.fileno():
+                self.changed = True
+            elif fd == door:
                 self.accept(listener)
-            elif fd in self.clients:
-                self.serve(self.clients[fd], events)
             else:
                 self.carry(fd, events)
+        self.answer(now=not ready)
+        now = self.clock()
+        if self.changed or not self.pid or not ready or now - self.looked_at >= 1:
+            self.changed, self.looked_at = False, now
+            self.heed()
+            self.answer(now=False)
+        write_all(1, bytes(self.log))
+        self.log.clear()
+        self.drop_old()
+
+    def watch(self, woken: int, door: int) -> None:
+        wanted = [(woken, _IN), (door, _IN)] if len(self.clients) < _MOST_CLIENTS else [(woken, _IN)]
+        wants = _IN if len(self.pending) < MOST else 0
+        for client in self.clients.values():
+            wanted.append((client.fd, wants | _OUT if client.going else wants))
+        room = self.has_room()
+        if self.pending and self.input >= 0:
+            wanted.append((self.input, _OUT | _IN if self.input in self.outputs and room else _OUT))
+        if room:
+            for fd in self.outputs:
+                if fd != self.input or not self.pending:
+                    wanted.append((fd, _IN))
+        if wanted != self.watched:
+            self.watched, self.poll = wanted, select.poll()
+            for fd, events in wanted:
+                self.poll.register(fd, events)
+
+    def answer(self, *, now: bool) -> None:
+        for client in tuple(self.clients.values()):
+            self.fill(client, now=now)
+            if client.going:
+                self.serve(client, _OUT)
+
+    def heed(self) -> None:
+        """Signals, ends and limits."""
         for signum in self.wishes:
             if signum == signal.SIGTERM:
                 self.tell("the job is asked to stop")
@@ -169,11 +210,6 @@ class Agent:
         self.wishes.clear()
         self.reap()
         self.keep_time()
-        for client in tuple(self.clients.values()):
-            self.fill(client, now=not ready)
-            if client.going:
-                self.serve(client, select.POLLOUT)
-        self.drop_old()
 
     def has_room(self) -> bool:
         return self.kept.end - self.kept.begin < KEPT + MOST
@@ -182,56 +218,26 @@ class Agent:
 
     def start(self) -> None:
         if self.terminal:
-            main, side = os.openpty()
-            resize(main, number(self.options, "rows", 9999), number(self.options, "cols", 9999))
-            os.set_inheritable(main, False)
-            self.pid = os.fork()
-            if self.pid == 0:
-                self.become(lambda: os.login_tty(side))
-            os.close(side)
-            os.set_blocking(main, False)
-            self.input, self.outputs = main, {main: OUTPUT}
+            rows, columns = number(self.options, "rows", 9999), number(self.options, "cols", 9999)
+            self.pid, self.input = start_at_terminal(self.argv, self.umask, rows, columns)
+            self.outputs = {self.input: OUTPUT}
         else:
-            pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
-            (read_in, self.input), (out, write_out), (errors, write_errors) = pipes
-            self.pid = os.fork()
-            if self.pid == 0:
-                self.become(lambda: take_over(read_in, write_out, write_errors))
-            for fd in (read_in, write_out, write_errors):
-                os.close(fd)
-            for fd in (self.input, out, errors):
-                os.set_blocking(fd, False)
+            self.pid, self.input, out, errors = start_at_pipes(self.argv, self.umask)
             self.outputs = {out: OUTPUT, errors: ERRORS}
         self.began = self.active_at = self.clock()
 
-    def become(self, take_streams: Callable[[], None]) -> NoReturn:
-        try:
-            take_streams()
-            signal.set_wakeup_fd(-1)
-            for one in (*_PASSED_ON, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-                signal.signal(one, signal.SIG_DFL)
-            os.umask(self.umask)
-            os.execvp(self.argv[0], self.argv)
-        except FileNotFoundError:
-            os.write(2, f"shoal: {self.argv[0]}: command not found\n".encode())
-            os._exit(127)
-        except OSError as problem:
-            os.write(2, f"shoal: {self.argv[0]}: {problem.strerror}\n".encode())
-        finally:
-            os._exit(126)
-
     def carry(self, fd: int, events: int) -> None:
-        if events & select.POLLOUT and fd == self.input:
+        if events & _OUT and fd == self.input:
             self.feed()
-        if fd in self.outputs and events & (select.POLLIN | select.POLLHUP | select.POLLERR):
+        if fd in self.outputs and events & (_IN | _LOST):
             self.read(fd)
-        elif fd == self.input and events & (select.POLLHUP | select.POLLERR) and not self.terminal:
+        elif fd == self.input and events & (_LOST) and not self.terminal:
             self.close_input()
 
     def read(self, fd: int) -> bool:
         """Take what the command wrote; whether there may be more."""
         try:
-            data = os.read(fd, MOST)
+            data = os.read(fd, self.most)
         except BlockingIOError:
             return False
         except OSError:  # a terminal that no process has open any more
@@ -241,11 +247,12 @@ class Agent:
             if fd != self.input:
                 os.close(fd)
             return False
+        self.most = MOST if len(data) == self.most else SHORT
         self.active_at = self.clock()
         self.written += len(data)
         self.kept.add(self.outputs[fd], data)
         if self.main:
-            write_all(1, data)
+            self.log += data
         return True
 
     def feed(self) -> None:
@@ -274,23 +281,9 @@ class Agent:
             self.input = -1
 
     def pass_on(self, signum: int) -> None:
-        """A signal for the job is one for the command, and for what is in front at its terminal."""
-        if not self.pid or self.status is not None:
-            return
-        groups = {self.pid}
-        if self.terminal:
-            try:
-                groups.add(os.tcgetpgrp(self.input))
-            except OSError:
-                pass
-        wanted = (signum, signal.SIGHUP) if signum == signal.SIGTERM and self.terminal else (signum,)
-        groups.discard(0)  # of a terminal that nobody has taken yet: it would mean this process's own group
-        for group in groups:
-            for one in wanted:
-                try:
-                    os.killpg(group, one)
-                except OSError:
-                    pass
+        """A signal for the job is one for the command."""
+        if self.pid and self.status is None:
+            pass_on(signum, self.pid, self.input if self.terminal else None)
 
     def hang_up(self, why: str) -> None:
         if self.hung_up_at is None:
@@ -344,6 +337,8 @@ class Agent:
 
     def drop_old(self) -> None:
         """Forget output that every client has; a client of a terminal that takes nothing is not waited for."""
+        if self.kept.end - self.kept.begin <= KEPT:
+            return
         now = self.clock()
         known = [client for client in self.clients.values() if client.known]
         if self.terminal and not self.has_room():
@@ -392,21 +387,22 @@ class Agent:
             client.at += 1
         if client.untold and (client.going or now or client.untold >= _TELL_EVERY):
             client.untold = 0
-            client.going += frame(TAKEN, struct.pack(">Q", self.taken[client.name]))
+            client.going += frame(TAKEN, struct.pack(">Q", self.taken.get(client.name, 0)))
 
     def serve(self, client: Client, events: int) -> None:
         try:
-            if events & select.POLLOUT:
+            if events & _OUT:
                 del client.going[: client.connection.send(client.going)]
-            if events & select.POLLIN:
-                data = client.connection.recv(MOST)
+            if events & _IN:
+                data = client.connection.recv(client.most)
                 if not data:
                     self.lose(client)
                     return
+                client.most = MOST if len(data) == client.most else SHORT
                 client.came += data
                 for kind, payload in take_frames(client.came):
                     self.obey(client, kind, payload)
-            elif events & (select.POLLHUP | select.POLLERR):
+            elif events & (_LOST):
                 self.lose(client)
         except BlockingIOError:
             return
@@ -414,13 +410,7 @@ class Agent:
             self.lose(client)
 
     def obey(self, client: Client, kind: bytes, payload: bytes) -> None:
-        if kind == HELLO:
-            self.greet(client, read_fields(payload))
-        elif kind == ASK and not client.known:
-            self.report(client, read_fields(payload))
-        elif not client.known:
-            raise ValueError("the first frame is no greeting")
-        elif kind == INPUT:
+        if kind == INPUT and client.known:
             self.taken[client.name] = self.taken.get(client.name, 0) + len(payload)
             self.typed += len(payload)
             if self.input >= 0 and not self.no_more:
@@ -430,6 +420,12 @@ class Agent:
                 if self.terminal and self.input in self.outputs and self.has_room():
                     self.read(self.input)  # the kernel's echo is there already
             client.untold += len(payload)
+        elif kind == HELLO:
+            self.greet(client, read_fields(payload))
+        elif kind == ASK and not client.known:
+            self.report(client, read_fields(payload))
+        elif not client.known:
+            raise ValueError("the first frame is no greeting")
         elif kind == END:
             self.no_more = True
             self.end_input()
@@ -453,6 +449,11 @@ class Agent:
     def report(self, client: Client, said: dict[str, str]) -> None:
         """Tell the server, and do what it says: the job's devices work (`busy`), so it is not idle; it shall `end`."""
         now = self.clock()
+        if "server" in said:  # no other can end those that an earlier run of it gave away
+            client.server = said["server"]
+            for other in tuple(self.clients.values()):
+                if other.server not in ("", client.server):
+                    self.lose(other)
         if "busy" in said:
             self.active_at = now
         client.going += frame(STATE, write_fields(
@@ -486,8 +487,8 @@ class Agent:
         if not self.pid:
             self.options |= {name: said[name] for name in ("rows", "cols") if name in said}
             self.start()
-        elif self.terminal and self.input >= 0 and number(said, "rows"):
-            resize(self.input, number(said, "rows", 9999), number(said, "cols", 9999))
+        elif self.terminal and self.input >= 0 and (rows := number(said, "rows", 9999)):
+            resize(self.input, rows, number(said, "cols", 9999))
 
 
 def main() -> NoReturn:

@@ -16,6 +16,8 @@ ASK, STATE = b"Q", b"Y"
 
 MOST = 64 << 10
 """Bytes of one frame."""
+SHORT = 4 << 10
+"""Bytes to ask a descriptor for until it had as many: room for more costs a key press more than to read it."""
 WINDOW = 256 << 10
 INPUT_WINDOW = 128 << 10
 """Of what is typed: less than the sockets on the way hold, so that sending never keeps a client from reading."""
@@ -31,16 +33,17 @@ def frame(kind: bytes, payload: bytes = b"") -> bytes:
 
 def take_frames(data: bytearray) -> list[tuple[bytes, bytes]]:
     """The whole frames at the beginning, which are removed. Raises ValueError for one that is too long."""
-    found, at = [], 0
-    while len(data) - at >= _HEAD.size:
+    found, begin, size = [], HEAD_BYTES, len(data)
+    at = 0
+    while begin <= size:
         kind, length = _HEAD.unpack_from(data, at)
         if length > MOST:
             raise ValueError("a frame is too long")
-        end = at + _HEAD.size + length
-        if len(data) < end:
+        end = begin + length
+        if size < end:
             break
-        found.append((kind, bytes(data[at + _HEAD.size : end])))
-        at = end
+        found.append((kind, bytes(data[begin:end])))
+        at, begin = end, end + HEAD_BYTES
     del data[:at]
     return found
 

@@ -1,6 +1,6 @@
 """An agent's connections, and what it does with descriptors. Loaded by it by its path; see `frames`."""
 
-# ruff: noqa: SIM105
+# ruff: noqa: S606, SIM105
 
 from __future__ import annotations
 
@@ -14,10 +14,17 @@ import termios
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+    from shoal.session.frames import SHORT
 else:
     import _signal as signal
 
+    from frames import SHORT
+
+PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
+"""Signals for a session are signals for its command."""
 _SIGNALLED = 128
 
 
@@ -29,8 +36,11 @@ class Client:
         self.fd: int = connection.fileno()
         self.came = bytearray()
         self.going = bytearray()
+        self.most = SHORT
         self.name = ""
         self.known = False
+        self.server = ""
+        """Which run of the server made it, where it says."""
         self.at = 0
         self.sent = self.acknowledged = 0
         self.moved_at = now
@@ -73,10 +83,72 @@ def resize(terminal: int, rows: int, columns: int) -> None:
         pass
 
 
-def take_over(*streams: int) -> None:
+def start_at_terminal(argv: list[str], umask: int, rows: int, columns: int) -> tuple[int, int]:
+    """The process, and this side of its terminal."""
+    main, side = os.openpty()
+    resize(main, rows, columns)
+    os.set_inheritable(main, False)
+    pid = os.fork()
+    if pid == 0:
+        _become(argv, umask, lambda: os.login_tty(side))
+    os.close(side)
+    os.set_blocking(main, False)
+    return pid, main
+
+
+def start_at_pipes(argv: list[str], umask: int) -> tuple[int, int, int, int]:
+    """The process, and this side of its input, output and errors."""
+    (read_in, given), (out, write_out), (errors, write_errors) = (os.pipe2(os.O_CLOEXEC) for _ in range(3))
+    pid = os.fork()
+    if pid == 0:
+        _become(argv, umask, lambda: _take_over(read_in, write_out, write_errors))
+    for fd in (read_in, write_out, write_errors):
+        os.close(fd)
+    for fd in (given, out, errors):
+        os.set_blocking(fd, False)
+    return pid, given, out, errors
+
+
+def _become(argv: list[str], umask: int, take_streams: Callable[[], None]) -> NoReturn:
+    try:
+        take_streams()
+        signal.set_wakeup_fd(-1)
+        for one in (*PASSED_ON, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(one, signal.SIG_DFL)
+        os.umask(umask)
+        os.execvp(argv[0], argv)
+    except FileNotFoundError:
+        os.write(2, f"shoal: {argv[0]}: command not found\n".encode())
+        os._exit(127)
+    except OSError as problem:
+        os.write(2, f"shoal: {argv[0]}: {problem.strerror}\n".encode())
+    finally:
+        os._exit(126)
+
+
+def _take_over(*streams: int) -> None:
     os.setsid()
     for target, fd in enumerate(streams):
         os.dup2(fd, target)
+
+
+def pass_on(signum: int, pid: int, terminal: int | None) -> None:
+    """Signal a command, and what is in front at its terminal."""
+    groups, wanted = {pid}, [signum]
+    if terminal is not None:
+        try:
+            groups.add(os.tcgetpgrp(terminal))
+        except OSError:
+            pass
+        if signum == signal.SIGTERM:
+            wanted.append(signal.SIGHUP)
+    groups.discard(0)  # of a terminal that nobody has taken yet: it would mean this process's own group
+    for group in groups:
+        for one in wanted:
+            try:
+                os.killpg(group, one)
+            except OSError:
+                pass
 
 
 def drain(fd: int) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import socket
 import struct
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import uvloop
 from shoal.base.http import Limits
 from shoal.base.http.asgi import AsgiFront
 from shoal.base.http.errors import status_of
+from shoal.base.http.handover import Handover
 from shoal.base.http.tunnel import Tunnel
 
 LIMITS = Limits(idle_s=0.2, head_s=0.2, body_s=0.2, linger_s=0.2, sweep_s=0.02)
@@ -24,6 +26,8 @@ LONG_S = 30.0
 
 class Behind:
     """The front with an application that upgrades, and the socket at the tunnel's other end."""
+
+    kind = Tunnel
 
     def __init__(self) -> None:
         self.reader: asyncio.StreamReader
@@ -44,7 +48,7 @@ class Behind:
         if self.greeting:
             self.writer.write(self.greeting)
             self.writer.write_eof()
-        self.tunnel = Tunnel(self.ended.set)
+        self.tunnel = self.kind(self.ended.set)
         await self.tunnel.connect(theirs)
         if self.greeting:
             await asyncio.sleep(0.05)
@@ -199,3 +203,99 @@ def test_a_server_that_leaves_ends_its_tunnels(run: Any) -> None:
             await it.ended.wait()
 
     run(work)
+
+
+class Giving(Behind):
+    """The same for clients of a local socket, who get the tunnel's end itself."""
+
+    kind = Handover
+
+    def listen(self, folder: Path) -> None:
+        self.path = folder / "door"
+        listener = socket.socket(socket.AF_UNIX)
+        listener.setblocking(False)
+        listener.bind(str(self.path))
+        listener.listen()
+        self.front.serve(listener)
+
+    def ask(self, said: bytes = OFFER) -> tuple[socket.socket, socket.socket | None]:
+        """The connection to the front, and what came with its answer."""
+        door = socket.socket(socket.AF_UNIX)
+        door.settimeout(LONG_S)
+        door.connect(str(self.path))
+        door.sendall(said)
+        _, fds, _, _ = socket.recv_fds(door, 1 << 10, 4)
+        assert len(fds) < 2
+        made = socket.socket(fileno=fds[0]) if fds else None
+        if made is not None:
+            made.settimeout(LONG_S)
+        return door, made
+
+
+def given(run: Any, folder: Path, work: Any) -> None:
+    async def go() -> None:
+        it = Giving()
+        it.listen(folder)
+        try:
+            async with asyncio.timeout(LONG_S):
+                door, made = await asyncio.to_thread(it.ask)
+                assert made is not None
+                with door, made:
+                    made.sendall(b"there")
+                    assert await it.reader.readexactly(5) == b"there"
+                    it.writer.write(b"back")
+                    assert await asyncio.to_thread(made.recv, 9) == b"back"
+                    await work(it, door, made)
+                    await it.ended.wait()
+                    assert await asyncio.to_thread(made.recv, 9) == b""  # also for one who holds it back
+                    assert await it.reader.read() == b""
+        finally:
+            await it.front.stop(0.1)
+
+    run(go)
+
+
+def test_a_local_client_has_the_socket_itself_as_long_as_its_connection(run: Any, tmp_path: Path) -> None:
+    async def work(_it: Giving, door: socket.socket, _made: socket.socket) -> None:
+        door.close()
+
+    given(run, tmp_path, work)
+
+
+def test_who_is_shown_out_loses_the_socket_that_was_given(run: Any, tmp_path: Path) -> None:
+    async def work(it: Giving, door: socket.socket, _made: socket.socket) -> None:
+        it.tunnel.abort()
+        assert await asyncio.to_thread(door.recv, 9) == b""
+
+    given(run, tmp_path, work)
+
+
+def test_a_server_that_stops_takes_back_what_it_gave(run: Any, tmp_path: Path) -> None:
+    async def work(it: Giving, door: socket.socket, _made: socket.socket) -> None:
+        door.sendall(b"nobody reads this")
+        await it.front.stop(LONG_S)
+
+    given(run, tmp_path, work)
+
+
+class Behindhand:
+    """The transport of a client that has not taken all of an earlier answer."""
+
+    aborted = False
+
+    def get_write_buffer_size(self) -> int:
+        return 1
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def test_a_client_that_has_not_taken_earlier_answers_is_given_nothing() -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        tunnel, transport = Handover(), Behindhand()
+        asyncio.run(tunnel.connect(theirs))
+        tunnel.greet(transport, b"HTTP/1.1 101\r\n\r\n")  # type: ignore[arg-type]
+        assert transport.aborted
+        tunnel.client_lost()
+        assert ours.recv(1) == b""

@@ -198,9 +198,8 @@ class AsgiConnection(Connection["Exchange"]):
             raise RuntimeError("the connection is not at this request")
         self._call = self._task = None
         self._tunnel = tunnel
-        self._transport.write(
-            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + protocol + b"\r\n\r\n"
-        )
+        head = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + protocol + b"\r\n\r\n"
+        tunnel.greet(self._transport, head)
         tunnel.client_made(self._transport, self._receiver.rest())
         self._resume()
 

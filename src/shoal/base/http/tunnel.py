@@ -52,6 +52,10 @@ class Tunnel(asyncio.BufferedProtocol):
 
     # The client's side, called by its connection
 
+    def greet(self, transport: asyncio.Transport, head: bytes) -> None:
+        """Answer the client that it has the tunnel."""
+        transport.write(head)
+
     def client_made(self, transport: asyncio.Transport, begun: bytes) -> None:
         """`begun` came behind the request already."""
         self._client = transport

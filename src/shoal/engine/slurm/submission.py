@@ -79,6 +79,7 @@ def _of_nodes(gang: Gang, device_types: Mapping[tuple[str, str], str]) -> _Asked
     types = {node: sorted(device_types.get(one, "gpu") for one in devices) for node, devices in per_node.items()}
     slots = any(CPU_SLOT in found for found in types.values())
     tasks = max([rank.node for rank in gang.ranks].count(node) for node in per_node)
+    _refuse_several_beside(gang, tasks)
     options = {
         "nodelist": ",".join(per_node),
         "nodes": str(len(per_node)),
@@ -88,15 +89,21 @@ def _of_nodes(gang: Gang, device_types: Mapping[tuple[str, str], str]) -> _Asked
     return _Asked(len(gang.ranks[0].devices) if slots else 0, options)
 
 
+def _refuse_several_beside(gang: Gang, per_node: int) -> None:
+    if gang.image and per_node > 1:
+        raise Refused(
+            f"{per_node} ranks of it would share a machine, and Slurm runs a bundle once on each", where=gang.name,
+            hint="`ranks_per_node: 1` spreads them; or environment.runtime, in place of slurm.bundles, runs the image",
+        )  # fmt: skip
+
+
 def _of_pool(gang: Gang, avoid: Sequence[str], together_s: int) -> _Asked:
     each = wanted(gang.ranks[0])
     slots = each.pop(CPU_SLOT, 0)
     options = {"ntasks": str(len(gang.ranks)), "exclude": ",".join(avoid)}
-    if gang.ranks_per_node:
-        options |= {
-            "nodes": str(len(gang.ranks) // gang.ranks_per_node),
-            "ntasks-per-node": str(gang.ranks_per_node),
-        }
+    if per_node := gang.ranks_per_node or int(bool(gang.image)):
+        _refuse_several_beside(gang, per_node)
+        options |= {"nodes": str(len(gang.ranks) // per_node), "ntasks-per-node": str(per_node)}
     if len(gang.ranks) == 1:
         options |= {"nodes": "1", "gres": _counted(each, "gpu:")}
     elif each:
@@ -135,16 +142,27 @@ _PLACE = "export " + " ".join(
 ) + "; "  # fmt: skip
 """Each task's place, by the names that `batch.rank` reads."""
 
+_PLACE_WITHIN = (
+    'export SHOAL_TASK_JOB="$SLURM_JOB_ID" SHOAL_TASK_RANK={rank} SHOAL_TASK_NODE="{node}" '
+    'SHOAL_TASK_NODE_INDEX={rank} SHOAL_TASK_LOCAL=0 SHOAL_TASKS_PER_NODE="1(x$SLURM_JOB_NUM_NODES)"; '
+)
+"""The same in a bundle: what Slurm says of tasks does not come there, or is what it said of the job's first."""
+
 
 def script(gang_dir: Path, token: str, *, python: str, runner: Path, alone: bool, container: str = "") -> str:
-    """The job's script: the one rank itself, or a task for each, in the bundle `container`."""
-    rank = _PLACE + command(gang_dir, token, python=python, runner=runner)
+    """The job's script: the one rank itself, or a task for each; in the bundle `container` a step for each."""
+    work = command(gang_dir, token, python=python, runner=runner)
+    step = "srun --kill-on-bad-exit=0 --wait=0 --input=none --output=none --mpi=none --cpu-bind=none"
     if alone:
-        return f"#!/bin/sh\n{rank}\n"
-    within = f"--container={shlex.quote(container)} " if container else ""
+        place = _PLACE_WITHIN.format(rank=0, node="$SLURM_JOB_NODELIST") if container else _PLACE
+        return f"#!/bin/sh\n{place}{work}\n"
+    if not container:
+        return f"#!/bin/sh\nexec {step} sh -c {shlex.quote(_PLACE + work)}\n"
+    place = _PLACE_WITHIN.format(rank="$rank", node="$node")
     return (
-        "#!/bin/sh\nexec srun --kill-on-bad-exit=0 --wait=0 --input=none --output=none --mpi=none --cpu-bind=none "
-        f"{within}sh -c {shlex.quote(rank)}\n"
+        '#!/bin/sh\nrank=0\nfor node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do\n'
+        f'{place}{step} --nodes=1 --ntasks=1 --nodelist="$node" --container={shlex.quote(container)} '
+        f"sh -c {shlex.quote(work)} &\nrank=$((rank + 1))\ndone\nwait\n"
     )
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import SplitResult, urlencode, urlsplit
@@ -38,30 +39,41 @@ class Unreachable(ShoalError):
 
 
 class Connection:
-    """Connected from the beginning. `begun` are bytes that came with the answer's head."""
+    """Connected from the beginning. `begun` are bytes that came with the answer's head. `door`: the connection to the
+    server, where it gave another one; it says nothing, and its end is the end of both."""
 
-    def __init__(self, made: socket.socket, begun: bytes) -> None:
-        self.socket = made
-        self._begun = begun
+    def __init__(self, made: socket.socket, begun: bytes, door: socket.socket | None = None) -> None:
+        self.socket, self.door = made, door
+        self.begun = begun
+        self.going = bytearray()
+        """What was given to `send`, and the other side does not take now."""
+        self.hidden: Callable[[], int] = getattr(made, "pending", int)
+        """How many bytes are here that `poll` does not see: of TLS."""
+        if door is not None:
+            made.setblocking(True)  # it was made by a server, which waits for nothing
 
     def fileno(self) -> int:
         return self.socket.fileno()
 
-    @property
-    def waiting(self) -> bool:
-        """Whether bytes are here that `select` does not see."""
-        pending = getattr(self.socket, "pending", None)  # of TLS
-        return bool(self._begun) or (pending is not None and pending() > 0)
-
     def receive(self, most: int) -> bytes:
         """Empty at the end. Raises OSError."""
-        if self._begun:
-            found, self._begun = self._begun[:most], self._begun[most:]
+        if self.begun:
+            found, self.begun = self.begun[:most], self.begun[most:]
             return found
         return self.socket.recv(most)
 
-    def send(self, data: bytes) -> None:
-        self.socket.sendall(data)
+    def send(self, data: bytes = b"") -> None:
+        """All of it, through a server, which holds what an agent does not take. To an agent itself as much as goes:
+        waiting would keep its client from reading, for which the agent may wait. Raises OSError."""
+        if self.door is None:
+            self.socket.sendall(data)
+            return
+        self.going += data
+        try:
+            while self.going:
+                del self.going[: self.socket.send(self.going, socket.MSG_DONTWAIT)]
+        except BlockingIOError:
+            pass
 
     def end(self) -> None:
         """Nothing more is sent."""
@@ -69,18 +81,27 @@ class Connection:
             self.socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self.socket.close()
+        for one in (self.socket, self.door):
+            if one is not None:
+                with contextlib.suppress(OSError):
+                    one.close()
 
 
 def upgrade(target: Target, path: str, protocol: str, params: dict[str, object] | None = None) -> Connection:
-    """Raises Unreachable, and what the server answers instead."""
-    made, status, headers, rest = _post(target, path, params, ["Connection: Upgrade", f"Upgrade: {protocol}"])
+    """A server on this machine may give a connection to the session itself. Raises Unreachable, and what the server
+    answers instead."""
+    direct = f"{protocol}-direct"
+    offered = protocol if target.socket is None else f"{direct}, {protocol}"
+    made, status, headers, rest, given = _post(target, path, params, ["Connection: Upgrade", f"Upgrade: {offered}"])
     try:
         if status != 101:
             raise _error(status, _read_body(made, headers, rest))
         made.settimeout(None)
-        return Connection(made, rest)
+        if headers.get("upgrade") != direct:
+            return Connection(made, rest)
+        if given is None:
+            raise OSError("no descriptor came: this process may have too many")
+        return Connection(given, rest, made)
     except OSError as error:
         made.close()
         raise Unreachable(f"the connection to {target.url} broke: {error}") from None
@@ -93,7 +114,7 @@ def post(
     target: Target, path: str, body: bytes, headers: list[str], params: dict[str, object] | None = None
 ) -> Any:  # fmt: skip
     """What the server answers, which is read as JSON. Raises Unreachable, and what the server answers instead."""
-    made, status, found, rest = _post(target, path, params, ["Connection: close", *headers], body)
+    made, status, found, rest, _ = _post(target, path, params, ["Connection: close", *headers], body)
     with made:
         try:
             answer = _read_body(made, found, rest)
@@ -106,8 +127,8 @@ def post(
 
 def _post(
     target: Target, path: str, params: dict[str, object] | None, more: list[str], body: bytes = b""
-) -> tuple[socket.socket, int, dict[str, str], bytes]:
-    """A connection, the head of its answer, and what came behind that. Raises Unreachable."""
+) -> tuple[socket.socket, int, dict[str, str], bytes, socket.socket | None]:
+    """A connection, the head of its answer, and what came behind and beside that. Raises Unreachable."""
     split = urlsplit(target.url)
     if split.scheme not in ("http", "https") or not split.hostname:
         raise Invalid(f"{target.url!r} is no address", where="SHOAL_URL", hint="such as http://127.0.0.1:7070")
@@ -128,8 +149,8 @@ def _post(
                 raise Invalid("this is no token: it has characters that no token has", where="SHOAL_TOKEN")
             lines.append(f"Authorization: Bearer {target.token}")
         made.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
-        head, rest = _read_head(made)
-        return made, *_parse(head), rest
+        head, rest, given = _read_head(made)
+        return made, *_parse(head), rest, given
     except OSError as error:
         made.close()
         raise Unreachable(f"the connection to {target.url} broke: {error}") from None
@@ -161,15 +182,19 @@ def _connect_here(path: Path) -> socket.socket:
     return made
 
 
-def _read_head(made: socket.socket) -> tuple[bytes, bytes]:
-    data = b""
+def _read_head(made: socket.socket) -> tuple[bytes, bytes, socket.socket | None]:
+    data, given = b"", None
     while b"\r\n\r\n" not in data:
-        part = made.recv(16 << 10)
+        if made.family == socket.AF_UNIX:
+            part, found, _, _ = socket.recv_fds(made, 16 << 10, 1, socket.MSG_CMSG_CLOEXEC)
+            given = socket.socket(fileno=found[0]) if found else given
+        else:
+            part = made.recv(16 << 10)
         if not part or len(data) > _MOST_HEAD:
             raise Unreachable("the connection broke before there was an answer")
         data += part
     head, _, rest = data.partition(b"\r\n\r\n")
-    return head, rest
+    return head, rest, given
 
 
 def _parse(head: bytes) -> tuple[int, dict[str, str]]:

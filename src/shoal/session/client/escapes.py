@@ -27,6 +27,9 @@ class Escapes:
 
     def feed(self, data: bytes) -> tuple[bytes, list[Wish]]:
         """What is to be passed on, and what is wished. What follows a wish to detach is dropped."""
+        if data and not self._tilde and b"~" not in data:
+            self._fresh = data[-1] in b"\r\n"
+            return data, []
         out, wishes = bytearray(), list[Wish]()
         for byte in data:
             if self._tilde:

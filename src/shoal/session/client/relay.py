@@ -19,6 +19,7 @@ from shoal.session.client.escapes import HELP, Escapes, Wish
 from shoal.session.client.terminal import raw, size_of, woken_by
 
 _ACK_EVERY = 32 << 10
+_MOST_READ = 256 << 10
 _PATIENCE_S = 600.0
 """How long a server that is away is waited for."""
 _AGAIN_S = 0.5
@@ -63,7 +64,8 @@ class Relay:
         self._unsent = bytearray()
         """What was read and the agent has not confirmed: sent again after a break."""
         self._confirmed = 0
-        self._source_over = False
+        self._source_over = self._greeted = False
+        self._most = frames.SHORT
         self._code: int | None = None
         self._escapes = Escapes()
         self._connected_once = False
@@ -130,48 +132,65 @@ class Relay:
         connection.send(frames.frame(frames.HELLO, frames.write_fields(
             client=self._name, offset=self._offset, rows=rows, cols=columns,
         )))  # fmt: skip
-        came = bytearray()
-        greeted = False
+        came, most = bytearray(), frames.SHORT
+        here, source, going = connection.fileno(), streams.source, connection.going
+        self._greeted = False
+        poll, watched = _watch(connection, woken), (False, False)
+        # A key press finds little of this in the processor's caches: what it need not call costs it nothing.
         while self._code is None:
-            reads = [connection.fileno(), woken]
-            if greeted and not self._source_over and len(self._unsent) < frames.INPUT_WINDOW:
-                reads.append(streams.source)
-            ready = [connection.fileno()] if connection.waiting else select.select(reads, [], [])[0]
-            if woken in ready:
-                self._heed(woken, connection)
-            if streams.source in ready:
-                self._read_source(connection)
-            if connection.fileno() in ready:
-                data = connection.receive(256 << 10)
-                if not data:
-                    return
-                came += data
-                try:
-                    found = frames.take_frames(came)
-                except ValueError as error:
-                    raise OSError(str(error)) from None
-                for kind, payload in found:
-                    greeted = self._take(kind, payload, connection) or greeted
+            typing = self._greeted and not self._source_over and len(self._unsent) < frames.INPUT_WINDOW
+            if watched != (typing, bool(going)):
+                watched = (typing, bool(going))
+                poll = _watch(connection, woken, *([source] if typing else []))
+            hidden = connection.begun or connection.hidden()
+            for fd, events in [(here, select.POLLIN)] if hidden else poll.poll():
+                if fd == source:
+                    self._read_source(connection)
+                elif fd == here:
+                    if going:
+                        connection.send()
+                    if events == select.POLLOUT:
+                        continue
+                    data = connection.receive(most)
+                    if not data:
+                        return
+                    most = _MOST_READ if len(data) == most else frames.SHORT
+                    came += data
+                    self._take_all(came, connection)
+                elif fd == woken:
+                    self._heed(woken, connection)
+                else:
+                    return  # the server has gone, or shows its client out
 
-    def _take(self, kind: bytes, payload: bytes, connection: Connection) -> bool:
-        """Whether it is the agent's greeting."""
-        if kind in (frames.OUTPUT, frames.ERRORS):
-            _write_all(self._streams.output if kind == frames.OUTPUT else self._streams.errors, payload)
-            self._written += len(payload)
+    def _take_all(self, came: bytearray, connection: Connection) -> None:
+        try:
+            found = frames.take_frames(came)
+        except ValueError as error:
+            raise OSError(str(error)) from None
+        for kind, payload in found:
+            if kind == frames.OUTPUT:
+                _write_all(self._streams.output, payload)
+                self._count(payload, connection)
+            elif kind == frames.TAKEN:
+                self._confirm(struct.unpack(">Q", payload)[0])
+            else:
+                self._take(kind, payload, connection)
+
+    def _take(self, kind: bytes, payload: bytes, connection: Connection) -> None:
+        if kind == frames.ERRORS:
+            _write_all(self._streams.errors, payload)
             self._count(payload, connection)
-        elif kind == frames.TAKEN:
-            self._confirm(struct.unpack(">Q", payload)[0])
         elif kind == frames.NOTE:
             self._say(frames.plain(payload))
         elif kind == frames.EXIT:
             ended = frames.read_fields(payload)
             signum = frames.number(ended, "signal", 127)
             self._code = _SIGNALLED + signum if signum else frames.number(ended, "code", 255)
-            self._count(payload, connection, now=True)
+            self._offset += frames.HEAD_BYTES + len(payload)
+            self._acknowledge(connection)
         elif kind == frames.WELCOME:
             self._welcome(frames.read_fields(payload), connection)
-            return True
-        return False
+            self._greeted = True
 
     def _welcome(self, said: dict[str, str], connection: Connection) -> None:
         offset = frames.number(said, "offset")
@@ -186,11 +205,15 @@ class Relay:
         if self._source_over:
             connection.send(frames.frame(frames.END))
 
-    def _count(self, payload: bytes, connection: Connection, *, now: bool = False) -> None:
+    def _count(self, payload: bytes, connection: Connection) -> None:
+        self._written += len(payload)
         self._offset += frames.HEAD_BYTES + len(payload)
-        if now or self._offset - self._acknowledged >= _ACK_EVERY:
-            connection.send(frames.frame(frames.ACK, struct.pack(">Q", self._offset)))
-            self._acknowledged = self._offset
+        if self._offset - self._acknowledged >= _ACK_EVERY:
+            self._acknowledge(connection)
+
+    def _acknowledge(self, connection: Connection) -> None:
+        connection.send(frames.frame(frames.ACK, struct.pack(">Q", self._offset)))
+        self._acknowledged = self._offset
 
     def _confirm(self, taken: int) -> None:
         fresh = min(max(0, taken - self._confirmed), len(self._unsent))
@@ -201,7 +224,7 @@ class Relay:
 
     def _read_source(self, connection: Connection | None) -> None:
         try:
-            data = os.read(self._streams.source, frames.MOST // 2)
+            data = os.read(self._streams.source, self._most)
         except OSError:
             data = b""
         if not data:
@@ -211,6 +234,7 @@ class Relay:
             if connection is not None:
                 connection.send(frames.frame(frames.END))
             return
+        self._most = frames.MOST // 2 if len(data) == self._most else frames.SHORT
         wishes: list[Wish] = []
         if self._streams.terminal:
             data, wishes = self._escapes.feed(data)
@@ -239,11 +263,20 @@ class Relay:
             connection.send(frames.frame(frames.SIGNAL, bytes([signal.SIGINT])))
 
 
+def _watch(connection: Connection, *others: int) -> select.poll:
+    poll = select.poll()
+    poll.register(connection, select.POLLIN | (select.POLLOUT if connection.going else 0))
+    for one in others:
+        poll.register(one, select.POLLIN)
+    if connection.door is not None:
+        poll.register(connection.door, select.POLLIN)
+    return poll
+
+
 def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
+    while data:
         try:
-            view = view[os.write(fd, view) :]
+            data = data[os.write(fd, data) :]
         except BlockingIOError:
             select.select([], [fd], [])
         except BrokenPipeError:

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
+from shoal.base.http.asgi import LOCAL_USER
+from shoal.base.http.handover import Handover
 from shoal.base.http.tunnel import Tunnel
 from shoal.contract.records import JobRecord
 from shoal.core import Forbidden
@@ -26,6 +28,8 @@ from shoal.session.models import ExecRequest, OpenSessions, SessionView, parse_e
 
 SESSION, FORWARD = b"shoal-session", b"shoal-forward"
 """The protocols that a client upgrades to: frames of an agent, and the bytes of a TCP connection."""
+DIRECT = b"shoal-session-direct"
+"""Of a client on this machine: the frames go by a socket that comes with the answer, for as long as its connection."""
 _MOST_BODY = 1 << 20
 _JOB = "/v1/jobs/{job_id}"
 
@@ -119,7 +123,10 @@ def router_of() -> APIRouter:
         wait_s: WaitToRun = 0.0,
     ) -> Response:  # fmt: skip
         await require_own(request, who, entrance.job(who, job_id))
-        return await _upgrade(request, SESSION, lambda: entrance.attach(who, job_id, session, rank, wait_s))
+        protocol, kind = (
+            (DIRECT, Handover) if _offers(request, DIRECT) and LOCAL_USER in request.scope else (SESSION, Tunnel)
+        )
+        return await _upgrade(request, protocol, lambda: entrance.attach(who, job_id, session, rank, wait_s, kind))
 
     @router.post(
         _JOB + "/ports/{port}", summary="Connect to a port that the job listens on", response_class=Response,
@@ -135,8 +142,12 @@ def router_of() -> APIRouter:
     return router
 
 
-async def _upgrade(request: Request, protocol: bytes, make: Callable[[], Awaitable[Tunnel]]) -> Response:
+def _offers(request: Request, protocol: bytes) -> bool:
     offer = request.scope.get("extensions", {}).get("upgrade")
-    if offer is None or protocol not in offer.offered:
+    return offer is not None and protocol in offer.offered
+
+
+async def _upgrade(request: Request, protocol: bytes, make: Callable[[], Awaitable[Tunnel]]) -> Response:
+    if not _offers(request, protocol):
         return Response(status_code=426, headers={"Upgrade": protocol.decode()})
     return Upgraded(request, protocol, await make())

@@ -231,7 +231,9 @@ class Sessions(Extension, Entrance):
             except TimeoutError:
                 continue
 
-    async def attach(self, who: Principal, job_id: str, session: str, rank: int, wait_s: float) -> Tunnel:
+    async def attach(
+        self, who: Principal, job_id: str, session: str, rank: int, wait_s: float, kind: type[Tunnel]
+    ) -> Tunnel:  # fmt: skip
         """Raises NotFound where there is no such session, and as `running`."""
         engine = self._engine()
         live, gang = await self.running(who, job_id, rank, wait_s)
@@ -259,10 +261,13 @@ class Sessions(Extension, Entrance):
             pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
         try:
             await self._record(SessionEvent.ATTACHED, who, live, session=session, rank=rank)
-        except BaseException:
+            made.send(self._watching.introduction)
+        except BaseException as error:
             made.close()
+            if isinstance(error, OSError):
+                raise Unavailable(f"the connection broke: {error.strerror}", where=session) from None
             raise
-        return await self._tunnel(who, live, made)
+        return await self._tunnel(who, live, made, kind)
 
     async def execute(self, who: Principal, job_id: str, asked: ExecRequest) -> str:
         """Start an agent beside the rank; the name of its session. It begins when its client is there."""
@@ -285,9 +290,9 @@ class Sessions(Extension, Entrance):
     async def forward(self, who: Principal, job_id: str, port: int, rank: int) -> Tunnel:
         engine = self._engine()
         live, gang = await self.running(who, job_id, rank, 0.0)
-        return await self._tunnel(who, live, await engine.reach_port(gang, rank, port))
+        return await self._tunnel(who, live, await engine.reach_port(gang, rank, port), Tunnel)
 
-    async def _tunnel(self, who: Principal, live: LiveJob, made: socket) -> Tunnel:
+    async def _tunnel(self, who: Principal, live: LiveJob, made: socket, kind: type[Tunnel]) -> Tunnel:
         counted = live.job.tenant if self._server.plane is None else ""  # a plane makes as many tenants as it likes
         if (count := self._open[counted]) >= self._settings.open:
             made.close()
@@ -295,7 +300,7 @@ class Sessions(Extension, Entrance):
             raise Overloaded(f"{whose} {count} connections to jobs", hint="close some of them")
         self._open[counted] += 1
         tunnels = self._by_token.setdefault(who.token_id, set())
-        tunnel = Tunnel(lambda: self._ended(who.token_id, counted, tunnel))
+        tunnel = kind(lambda: self._ended(who.token_id, counted, tunnel))
         tunnels.add(tunnel)
         try:
             await tunnel.connect(made)

@@ -23,7 +23,9 @@ class Entrance:
         """Start a command beside a rank; the name of its session."""
         raise NotImplementedError
 
-    async def attach(self, who: Principal, job_id: str, session: str, rank: int, wait_s: float) -> Tunnel:
+    async def attach(
+        self, who: Principal, job_id: str, session: str, rank: int, wait_s: float, kind: type[Tunnel]
+    ) -> Tunnel:  # fmt: skip
         raise NotImplementedError
 
     async def opened(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Iterable
 
 from shoal.contract.gangs import RUN, gang_name
@@ -11,6 +12,7 @@ from shoal.contract.records import Event
 from shoal.core import CPU_SLOT, DeviceUse, Share
 from shoal.engine import Enterable
 from shoal.extension import LiveJob, Server
+from shoal.session.frames import ASK, frame, write_fields
 from shoal.session.live.asking import Asking, Gone, State
 from shoal.session.live.book import Book, Open
 from shoal.session.live.devices import Devices
@@ -34,6 +36,7 @@ class Watching:
         self._engine = engine
         self._ask_s = min(_ASK_S, idle_s / 4) if idle_s else _ASK_S
         self._asking = Asking()
+        self._run = secrets.token_hex(8)
         self._used: set[str] = set()
         """Jobs whose devices worked since their sessions were asked last."""
         self._wanted: set[str] = set()
@@ -43,6 +46,12 @@ class Watching:
         self._loaded: asyncio.Task[None] | None = None
         self.book = Book()
         self.devices = devices or Devices()
+
+    @property
+    def introduction(self) -> bytes:
+        """What an agent is told first on each connection. A client may hold the connection itself: one that this server
+        did not make, and so could not end, is ended by the agent when it hears of this server."""
+        return frame(ASK, write_fields(server=self._run))
 
     # --- what is open ---
 
@@ -70,12 +79,13 @@ class Watching:
     async def run(self) -> None:
         """Endless."""
         await self.load()
+        turn_s = min(_TURN_S, self._ask_s)
+        await self._look_at_devices()
         while True:
-            turn_s = min(_TURN_S, self._ask_s)
-            for _ in range(max(1, round(self._ask_s / turn_s))):
-                await self._look_at_devices()
-                await asyncio.sleep(turn_s)
             await self.look(self.book)
+            for _ in range(max(1, round(self._ask_s / turn_s))):
+                await asyncio.sleep(turn_s)
+                await self._look_at_devices()
 
     async def look(self, wanted: Iterable[Open]) -> None:
         """Ask these sessions how they are; those that are gone are no longer listed."""
@@ -88,7 +98,11 @@ class Watching:
         if engine is None or live is None or live.attempt is None or live.job.state is not JobState.RUNNING:
             self.book.closed(one.key)
             return None
-        told: dict[str, object] = {**({"busy": 1} if busy else {}), **({"end": end} if end else {})}
+        told: dict[str, object] = {
+            "server": self._run,
+            **({"busy": 1} if busy else {}),
+            **({"end": end} if end else {}),
+        }
         gang = gang_name(live.job.id, live.attempt.number, RUN)
         try:
             state = await self._asking.state(engine, gang, one.rank, one.id, **told)
