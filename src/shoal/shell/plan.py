@@ -130,7 +130,7 @@ def _placed(
         for site, size in one.data.items():
             if site not in names:
                 continue
-            through = _through_mount(size, one.files, reachable[site])
+            through = _through_mount(size, len(one.paths), reachable[site])
             nodes.append(Node(f"data of {site}", (0.0,) * len(places), (), through, places.index(site)))
             inputs.append(len(nodes) - 1)
         if at:

@@ -32,6 +32,7 @@ from shoal.shell.plan import Decision, plan, ratio_key, uncertain
 from shoal.shell.sites import Site, Sites, shell_folder
 from shoal.shell.stages import LINK_BYTES_PER_S, Known, Reachable, Stage, absolute, examine
 from shoal.shell.table import STAGE, write_table
+from shoal.shell.tally import Tally
 
 log = structlog.get_logger("shoal.shell")
 
@@ -68,6 +69,7 @@ class Agent:
         self.connections: dict[str, Connection] = {}
         self.log = RunLog(self.folder)
         self.learned = _Learned()
+        self.reads = Tally()
         self.counts = {"stages": 0, "away": 0, "moved_bytes": 0, "kept_bytes": 0}
         self.programs: dict[str, str] = {}
         self.locales: list[str] = []
@@ -187,6 +189,8 @@ class Agent:
                     connection.begin()
                     await connection.settled()
                     return {"ready": connection.ready, "why": connection.why, **connection.welcome}
+                case "reads":
+                    return dict(self.reads.take())
                 case "planned":
                     return {"stages": self._plans.pop(told["run"], [])}
                 case "stop":
@@ -256,6 +260,8 @@ class Agent:
                 self._start(pending[at:end], stages[at:end], decisions[at:end], self._pipelines)
             else:
                 _run_here(pending[at])
+                for path in stages[at].paths:
+                    self.reads.add(path, self.learned.sizes.get(path, 0.0))
                 if concerned:
                     self._note(calls[at], decisions[at].why, "", self._pipelines)
             at = end
@@ -313,9 +319,11 @@ class Agent:
         task.add_done_callback(self._groups.discard)
 
     def _learn(self, told: Ended, relays: list[Relay]) -> None:
-        call, found = told.relay.stage.call, told.relay.stage.match
-        if found is not None and told.kept and len(found.reads) == 1:
-            self.learned.saw_size(absolute(found.reads[0], call.cwd), told.kept)
+        found, paths = told.relay.stage.match, told.relay.stage.paths
+        for path in paths:
+            self.reads.add(path, told.kept / len(paths))
+        if told.kept and len(paths) == 1:
+            self.learned.saw_size(paths[0], told.kept)
         if (
             len(relays) == 1
             and told.kept

@@ -18,13 +18,14 @@ from shoal.base.home import prepare_home
 from shoal.contract.gangs import RUN, parse_gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.pages import Column, Figure, Page, Table, Unit, Value
-from shoal.core import Capability, Reason, Sandbox, ShoalError
+from shoal.core import Capability, Read, Reads, Reason, Sandbox, ShoalError
 from shoal.engine import MOUNTS_CAPABILITY, Gang, Mount
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.shell.agent.within import GIVEN, given, words
 from shoal.shell.doctor import here
 from shoal.shell.sites import Site, Sites, shell_folder
 from shoal.shell.table import HOOK, PATIENCE, missing_native
+from shoal.shell.tally import Tally
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -91,6 +92,7 @@ class Shell(Extension):
         self._settings = settings
         self._held: dict[str, Reason] = {}
         self._agents: dict[str, Mapping[str, Any]] = {}
+        self._reads: dict[str, Tally] = {}
         self._ready = set[tuple[str, bool]]()
         self._answering = set[Path]()
         self._waiting: dict[tuple[str, bool], list[str]] = {}
@@ -266,12 +268,22 @@ class Shell(Extension):
                 answers = False
             (self._answering.add if answers else self._answering.discard)(path)
 
+    # --- questions of others ---
+
+    def answers(self) -> Mapping[type, object]:
+        return {Reads: self}
+
+    def reads(self) -> Iterable[Read]:
+        for tenant, found in self._reads.items():
+            for path, count in found.counts().items():
+                yield Read(tenant, path, count)
+
     # --- shown ---
 
-    def _ask_status(self, tenant: str) -> Mapping[str, Any]:
+    def _ask(self, tenant: str, what: str) -> Mapping[str, Any]:
         from shoal.shell.agent.client import ask
 
-        return ask(self._home(tenant), do="status") or {}
+        return ask(self._home(tenant), do=what) or {}
 
     async def _look(self) -> None:
         while True:
@@ -280,7 +292,10 @@ class Shell(Extension):
                     await self._look_at_mounts()
             for tenant in list(self._agents):
                 with contextlib.suppress(ShoalError, OSError, ValueError):
-                    self._agents[tenant] = await asyncio.to_thread(self._ask_status, tenant)
+                    self._agents[tenant] = await asyncio.to_thread(self._ask, tenant, "status")
+                    read = self._reads.setdefault(tenant, Tally())
+                    for path, count in (await asyncio.to_thread(self._ask, tenant, "reads")).items():
+                        read.add(path, count)
             await asyncio.sleep(_LOOK_S)
 
     def capabilities(self) -> Sequence[Capability]:
