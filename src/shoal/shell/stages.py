@@ -18,8 +18,8 @@ _PLAIN_LOCALES = frozenset({"", "C", "POSIX"})
 _ALWAYS = ("TZ", "POSIXLY_CORRECT")
 
 
-LINK_BYTES_PER_S = 70e6
-"""Until it is measured."""
+LINK_BYTES_PER_S, MOUNT_BYTES_PER_S = 70e6, 10e6
+"""Until they are measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Reachable:
     namespaces: bool = True
     link_bytes_per_s: float = LINK_BYTES_PER_S
     round_trip_s: float = 0.02
-    mount_bytes_per_s: float = 10e6
+    mount_bytes_per_s: float = MOUNT_BYTES_PER_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,15 +22,16 @@ from shoal.shell.agent.collector import Collector, Pending
 from shoal.shell.agent.connection import Connection
 from shoal.shell.agent.groups import Group
 from shoal.shell.agent.log import RunLog, shown
-from shoal.shell.agent.mounts import leaves_alone
+from shoal.shell.agent.mounts import LEAST_BYTES, leaves_alone
 from shoal.shell.agent.neighbours import parent_of
+from shoal.shell.agent.rates import steady
 from shoal.shell.agent.relays import Ended, Relay
 from shoal.shell.agent.trial import tried
 from shoal.shell.annotations import Annotation, load
 from shoal.shell.calls import Call, read_call
 from shoal.shell.plan import Decision, plan, ratio_key, uncertain
 from shoal.shell.sites import Site, Sites, shell_folder
-from shoal.shell.stages import LINK_BYTES_PER_S, Known, Reachable, Stage, absolute, examine
+from shoal.shell.stages import LINK_BYTES_PER_S, MOUNT_BYTES_PER_S, Known, Reachable, Stage, absolute, examine
 from shoal.shell.table import STAGE, write_table
 from shoal.shell.tally import Tally
 
@@ -53,10 +54,7 @@ class _Learned:
             self.sizes[path] = size
 
     def saw_ratio(self, key: str, ratio: float) -> None:
-        """Only a large difference changes what was learned, so that equal pipelines are planned alike."""
-        known = self.ratios.get(key)
-        if known is None or not known / 4 <= ratio <= known * 4:
-            self.ratios[key] = ratio
+        self.ratios[key] = steady(self.ratios.get(key), ratio, noise=4)
 
 
 class Agent:
@@ -206,7 +204,7 @@ class Agent:
             {
                 "name": one.site.name, "host": one.site.host, "mounts": dict(one.site.mounts), "ready": one.ready,
                 "why": one.why, "round_trip_s": one.round_trip_s if one.ready else None, "running": one.busy,
-                "bytes_per_s": one.bytes_per_s,
+                "bytes_per_s": one.bytes_per_s, "mount_bytes_per_s": one.mount.bytes_per_s,
                 "namespaces": one.welcome.get("namespaces"), "differ": self._different(one),
             }
             for one in self.connections.values()
@@ -298,6 +296,7 @@ class Agent:
                 locales=frozenset(one.welcome.get("locales", ())), same_libc=one.welcome.get("libc") == libc(),
                 namespaces=bool(one.welcome.get("namespaces")), round_trip_s=round(one.round_trip_s, 3),
                 link_bytes_per_s=one.bytes_per_s or LINK_BYTES_PER_S,
+                mount_bytes_per_s=one.mount.bytes_per_s or MOUNT_BYTES_PER_S,
             )  # fmt: skip
         return found
 
@@ -324,6 +323,9 @@ class Agent:
             self.reads.add(path, told.kept / len(paths))
         if told.kept and len(paths) == 1:
             self.learned.saw_size(paths[0], told.kept)
+            site = self.sites.of_path(paths[0])
+            if told.kept >= LEAST_BYTES and site is not None and site.name in self.connections:
+                self.connections[site.name].mount.measure(paths[0])
         if (
             len(relays) == 1
             and told.kept

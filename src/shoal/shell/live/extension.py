@@ -334,18 +334,11 @@ class Shell(Extension):
                 name, text, ("tenant",), {(one,): float(told.get(key, 0)) for one, told in self._agents.items()}
             )
         for name, key, text in (
-            (
-                "shoal_shell_round_trip_seconds",
-                "round_trip_s",
-                "To a site and back, as the agent of a tenant measures it",
-            ),
-            (
-                "shoal_shell_link_bytes_per_second",
-                "bytes_per_s",
-                "Rate of the link to a site while it was the bottleneck",
-            ),
+            ("round_trip_seconds", "round_trip_s", "To a site and back, as the agent of a tenant measures it"),
+            ("link_bytes_per_second", "bytes_per_s", "Rate of the link to a site while it was the bottleneck"),
+            ("mount_bytes_per_second", "mount_bytes_per_s", "Rate at which the mount of a site gives a large file"),
         ):
-            yield gauge(name, text, ("tenant", "site"), {
+            yield gauge(f"shoal_shell_{name}", text, ("tenant", "site"), {
                 (tenant, site["name"]): float(site[key])
                 for tenant, told in self._agents.items() for site in told.get("sites", ()) if site.get(key)
             })  # fmt: skip
