@@ -14,7 +14,7 @@ import structlog
 from shoal.shell import proxy
 from shoal.shell.agent.mounts import MountRate
 from shoal.shell.agent.rates import steady
-from shoal.shell.agent.transports import Transport, open_transport
+from shoal.shell.agent.transports import Transport, greeting, open_transport
 from shoal.shell.executor import decode, encode
 from shoal.shell.frames import Frame, Frames, frame
 from shoal.shell.sites import Site
@@ -25,8 +25,6 @@ CONNECT_S = 15.0
 PING_S = 1.0
 RETRY_S = 5.0
 """After a failure, until the next attempt: commands run here meanwhile and do not wait for it."""
-MOST_CHATTER = 64 << 10
-"""Bytes that a login may print before the proxy's greeting."""
 
 
 class Stream(Protocol):
@@ -113,7 +111,7 @@ class Connection:
     async def _connect(self) -> tuple[Frames, asyncio.StreamReader]:
         self._transport = link = await open_transport(self.site)
         link.writer.write(frame(0, Frame.HELLO, encode({**self._hello(), **link.credentials})))
-        rest = await self._greeting(link)
+        rest = await greeting(link)
         frames = Frames()
         while True:
             for stream, kind, body in frames.feed(rest):
@@ -129,17 +127,6 @@ class Connection:
             rest = await link.reader.read(1 << 18)
             if not rest:
                 raise EOFError(await link.complaint())
-
-    async def _greeting(self, link: Transport) -> bytes:
-        chatter = b""
-        while proxy.GREETING not in chatter:
-            part = await link.reader.read(1 << 16)
-            if not part:
-                raise EOFError(await link.complaint())
-            chatter += part
-            if len(chatter) > MOST_CHATTER and proxy.GREETING not in chatter:
-                raise ValueError("it answers something else than the proxy")
-        return chatter.partition(proxy.GREETING)[2]
 
     async def _end_transport(self) -> None:
         link, self._transport = self._transport, None

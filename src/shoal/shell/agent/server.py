@@ -20,6 +20,7 @@ from shoal.shell import tools
 from shoal.shell.agent.client import DRY
 from shoal.shell.agent.collector import Collector, Pending
 from shoal.shell.agent.connection import Connection
+from shoal.shell.agent.door import Door
 from shoal.shell.agent.groups import Group
 from shoal.shell.agent.log import RunLog, shown
 from shoal.shell.agent.mounts import LEAST_BYTES, leaves_alone
@@ -30,7 +31,8 @@ from shoal.shell.agent.trial import tried
 from shoal.shell.annotations import Annotation, load
 from shoal.shell.calls import Call, read_call
 from shoal.shell.plan import Decision, plan, ratio_key, uncertain
-from shoal.shell.sites import Site, Sites, shell_folder
+from shoal.shell.sites import DOORS, Site, Sites, shell_folder
+from shoal.shell.sockets import listen
 from shoal.shell.stages import LINK_BYTES_PER_S, MOUNT_BYTES_PER_S, Known, Reachable, Stage, absolute, examine
 from shoal.shell.table import STAGE, write_table
 from shoal.shell.tally import Tally
@@ -65,6 +67,7 @@ class Agent:
         self.sites = Sites.of(home)
         self.annotations: Mapping[str, tuple[Annotation, ...]] = {}
         self.connections: dict[str, Connection] = {}
+        self.doors: dict[str, Door] = {}
         self.log = RunLog(self.folder)
         self.learned = _Learned()
         self.reads = Tally()
@@ -81,7 +84,7 @@ class Agent:
 
     # --- life ---
 
-    def load(self) -> None:
+    async def load(self) -> None:
         """Read sites and annotations (again), and write the table for new sessions. Raises Invalid, Unavailable."""
         own = sorted((self.folder / "annotations").glob("*.toml"))
         self.annotations = {name: tuple(found) for name, found in load(own).items()}
@@ -92,24 +95,34 @@ class Agent:
         write_table(self.folder, prefixes=self.sites.prefixes(), leaves=leaves)
         for name, connection in list(self.connections.items()):
             if self.sites.sites.get(name) != connection.site:
-                asyncio.get_running_loop().create_task(connection.close())
                 del self.connections[name]
+                await connection.close()
         for name, site in self.sites.sites.items():
             if name not in self.connections:
                 self.connections[name] = Connection(site, lambda site=site: self._hello(site))  # type: ignore[misc]
+        await self._load_doors()
+
+    async def _load_doors(self) -> None:
+        for name, door in list(self.doors.items()):
+            if self.sites.sites.get(name) != door.site:
+                del self.doors[name]
+                await door.close()
+        for name, site in self.sites.sites.items() if (self._home / DOORS).is_dir() else ():
+            if name not in self.doors and site.port is None:
+                door = Door(self._home, site, _limits(site))
+                await door.open()
+                self.doors[name] = door
+
+    def _links(self) -> list[Connection | Door]:
+        return [*self.connections.values(), *self.doors.values()]
 
     async def serve(self) -> None:
         """Until it is stopped or idle."""
         path = self.folder / "agent.sock"
-        path.unlink(missing_ok=True)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        at = os.open(self.folder, os.O_PATH | os.O_CLOEXEC)
-        listener.bind(f"/proc/self/fd/{at}/agent.sock")
-        os.close(at)
-        path.chmod(0o600)
-        self.load()
+        listener = listen(path, 0o600)
+        await self.load()
         self._active = asyncio.get_running_loop().time()
-        server = await asyncio.start_unix_server(self._serve, sock=listener, backlog=512)
+        server = await asyncio.start_unix_server(self._serve, sock=listener)
         idle = asyncio.create_task(self._watch_idle())
         try:
             await self._stop.wait()
@@ -117,7 +130,7 @@ class Agent:
             idle.cancel()
             server.close()
             path.unlink(missing_ok=True)
-            for one in self.connections.values():
+            for one in self._links():
                 await one.close()
 
     async def _watch_idle(self) -> None:
@@ -126,18 +139,13 @@ class Agent:
         idle = False
         while not idle:
             await asyncio.sleep(_LOOK_IDLE_S)
-            idle = loop.time() - self._active > IDLE_S and not any(one.busy for one in self.connections.values())
+            idle = loop.time() - self._active > IDLE_S and not any(one.busy for one in self._links())
         self._stop.set()
 
     def _hello(self, site: Site) -> dict[str, Any]:
-        limits = {"RLIMIT_CORE": 0}
-        if site.memory_bytes:
-            limits["RLIMIT_AS"] = site.memory_bytes
-        if site.cpu_s:
-            limits["RLIMIT_CPU"] = site.cpu_s
         names = {one for found in self.annotations.values() for each in found for one in each.home_files}
         return {
-            "sites": dict(site.mounts), "tools": list(self.programs), "limits": limits, "home": str(Path.home()),
+            "sites": dict(site.mounts), "tools": list(self.programs), "limits": _limits(site), "home": str(Path.home()),
             "locales": self.locales, "files": tools.home_files(names, Path.home()),
         }  # fmt: skip
 
@@ -180,7 +188,7 @@ class Agent:
                 case "status":
                     return self.status()
                 case "reload":
-                    self.load()
+                    await self.load()
                     return {"ok": True}
                 case "connect":
                     connection = self.connections[told["site"]]
@@ -350,6 +358,11 @@ class Agent:
             })  # fmt: skip
             one.writer.write(b"T\2\0\0\0\0\1" + b"X\4\0\0\0\0\0\0\0")
             one.writer.close()
+
+
+def _limits(site: Site) -> dict[str, int]:
+    told = {"RLIMIT_CORE": 0, "RLIMIT_AS": site.memory_bytes, "RLIMIT_CPU": site.cpu_s}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def _joined(first: Decision, after: Decision) -> bool:
