@@ -37,7 +37,7 @@ LEVELS = (Sandbox.USER, Sandbox.BUBBLEWRAP)
 SCRIPT = """
 sort $M/a.txt | grep -c alpha
 mine="$TMPDIR"/shoal-shell-0/shell
-if [ -n "$AWAY" ]; then until grep -q "\"where\": \"$AWAY\"" "$mine"/runs/*.jsonl; do sleep 0.1; done; fi
+if [ -n "$AWAY" ]; then until grep -q '"where": "'$AWAY'"' "$mine"/runs/*.jsonl; do sleep 0.1; done; fi
 if [ -n "$AGENT" ]; then test -O "$mine"/agent.sock; else test ! -e "$mine"; fi || echo "not this agent"
 echo "given on: $(env | grep -c -e SHOAL_SHELL_GIVEN -e secret)"
 """
@@ -64,9 +64,13 @@ def shared(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 @pytest.fixture(scope="module")
-def client(world: World, shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return Home(tmp_path_factory.mktemp("server") / "home")
+
+
+@pytest.fixture(scope="module")
+def client(home: Home, world: World, shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Of a server that has a permanent proxy for some tenants, and logs in by `ssh` for others, to the same folder."""
-    home = Home(tmp_path_factory.mktemp("server") / "home")
     home.path.mkdir()
     (shared.folder / "wrong").write_text("no token of this proxy\n")
     tokens = {level.value: str(shared.folder / "alice") for level in LEVELS}
@@ -112,9 +116,9 @@ def submitted(client: Client, world: World, tenant: str, script: str, **more: An
     return client.submit(made).id
 
 
-def logged(client: Client, job: str) -> str:
+def logged(client: Client, job: str, rank: int = 0) -> str:
     client.wait(job, timeout_s=60)
-    return b"".join(piece.data for piece in client.logs(job)).decode()
+    return b"".join(piece.data for piece in client.logs(job, rank=rank)).decode()
 
 
 def ran(client: Client, world: World, tenant: str, *, away: str = "", agent: bool = False) -> str:
@@ -166,12 +170,12 @@ env | grep -c -e SHOAL_SHELL_GIVEN; touch ready
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_each_rank_has_an_agent_and_so_has_what_is_started_beside(
-    level: Sandbox, client: Client, world: World, tmp_path: Path
+    level: Sandbox, home: Home, client: Client, world: World
 ) -> None:
     job = submitted(client, world, f"{SSH_TENANTS}{level.value}", SEVERAL, ranks=2)
     wait_until(lambda: client.job(job).state == "RUNNING", 60)
-    environ = {**os.environ, "SHOAL_HOME": str(client.home)}
+    environ = {**os.environ, "SHOAL_HOME": str(home.path)}
     words = [SHOAL, "exec", job, "--", "bash", "-c", BESIDE]
     done = subprocess.run(words, capture_output=True, text=True, env=environ, timeout=100, check=False)
     assert done.stdout == "2000\nbeta 99\n0\n", done.stderr
-    assert logged(client, job).count("3000\n") == 6
+    assert [logged(client, job, rank) for rank in range(2)] == [3 * "3000\n"] * 2

@@ -52,7 +52,9 @@ class SiteSection(BaseModel):
 
     host: str = Field(description="as `ssh` takes it")
     mounts: dict[str, str] = Field(description="folders of this machine, and the folders there that they show")
-    tenants: list[str] = Field(default_factory=list, description="who may use it; nobody named: all tenants")
+    tenants: list[str] = Field(
+        default_factory=list, description="who may use it; nobody named: all, and by ssh no job in a sandbox"
+    )
     memory_bytes: int | None = Field(None, gt=0, description="of each command there")
     cpu_s: int | None = Field(None, gt=0, description="of each command there")
     port: int | None = Field(None, gt=0, le=65535, description="of a permanent proxy, which is reached by TLS")
