@@ -162,7 +162,7 @@ def main() -> int:
         try:
             rows = no_op(bench, 60)
             rows += ratio(bench, "`grep -F` in 100 MB", "grep -F 128.151.15 $M/log", 50, options.runs)
-            rows += ratio(bench, "`ls -R`, 300 files", "ls -R $M/repo", 200, options.runs)
+            rows += ratio(bench, "`ls -AR`, 300 files", "ls -AR $M/repo", 200, options.runs)
             rows += ratio(
                 bench, "`find | sort | wc`, 300 files", "find $M/repo -type f | sort | wc -l", 200, options.runs
             )

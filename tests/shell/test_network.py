@@ -6,11 +6,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from shoal.shell import doctor
 from shoal.shell.agent.client import ask, ensure_running, stop
 from shoal.shell.sites import Site, Sites
 from shoal.shell.table import LAUNCHER, missing_native
@@ -82,6 +85,23 @@ def test_both_sides_see_at_once_what_the_other_wrote(net: networks.Network, tmp_
     expected = outcome(["bash"], script, tmp_path / "local", tmp_path)
     assert outcome([str(LAUNCHER)], script, net.mnt, net.folder / "home") == expected
     assert log.read_text().count('"where": "far"') > 5
+
+
+def test_the_rate_of_a_mount_is_measured(net: networks.Network, tmp_path: Path) -> None:
+    emptied(net, tmp_path / "local")
+    net.mount()
+    home, bytes_per_s = net.folder / "home", 1e6 / 8 * networks.MBIT_PER_S
+    (net.srv / "large").write_bytes(b"line of text\n" * 500_000)
+    assert outcome([str(LAUNCHER)], "grep -c text $M/large", net.mnt, home) == (0, b"500000\n")
+    until, site = time.monotonic() + 60, dict[str, Any]()
+    while not site.get("mount_bytes_per_s"):
+        assert time.monotonic() < until, site
+        told = ask(home, do="status")
+        assert told is not None
+        site = told["sites"][0]
+    assert site["mount_bytes_per_s"] < 1.2 * bytes_per_s, "it comes over the link, and not from what the kernel keeps"
+    detail = next(one.detail for one in doctor.examine(home) if one.name == "site far")
+    assert detail.endswith("a second through the mount")
 
 
 @pytest.mark.parametrize("script", [BOTH_WAYS, GIT], ids=["files", "git"])

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.shell.agent.mounts import leaves_alone
 from shoal.shell.annotations import Split, load
 from shoal.shell.baselines import dynamic_program, heuristic
 from shoal.shell.calls import Call, Descriptor, Open
@@ -229,14 +228,3 @@ def test_output_to_a_file_of_the_site_draws_the_last_stage_there() -> None:
     assert [one.site for one in found] == ["s", "s"]
     assert found[1].why.endswith("and writes 300 MB there")
     assert plan([first, shared], REACHABLE, {})[1].site == HERE
-
-
-def test_a_mount_that_sends_files_whole_is_written_here(tmp_path: Path) -> None:
-    table = tmp_path / "mountinfo"
-    table.write_text(
-        "22 1 8:1 / / rw - ext4 /dev/sda rw\n23 22 0:5 / /mnt/s rw - fuse.sshfs far:/ rw\n"
-        "24 22 0:6 / /mnt/a\\040b rw shared:1 - fuse.rclone far: rw\n25 22 0:7 / /mnt/n rw - nfs4 far:/ rw\n"
-    )
-    paths = ["/mnt/s/x", "/mnt/a b/x", "/mnt/n", "/mnt/other"]
-    assert [leaves_alone(one, table) for one in paths] == [True, False, True, True]
-    assert not leaves_alone("/x", tmp_path / "nosuch")

@@ -115,6 +115,24 @@ class Objectives(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The bytes that jobs of a tenant have read of a file or folder of the server's machine since somebody began to
+    count; it begins anew where they grow less."""
+
+    tenant: str
+    path: str
+    count: float
+
+
+class Reads(Protocol):
+    """What jobs read beside their inputs."""
+
+    def reads(self) -> Iterable[Read]:
+        """Asked every few seconds."""
+        ...
+
+
 class NodesToCome(Protocol):
     """Nodes that come for jobs which ask for them: what no node has today may be there then."""
 

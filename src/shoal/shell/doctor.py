@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,7 @@ def _site(told: dict[str, Any]) -> Sequence[Capability]:
     name = f"site {told['name']}"
     if not told["ready"]:
         return [Capability(name, False, told["why"], "its data is read through the mount")]
-    rate = f", {size(told['bytes_per_s'])} a second" if told["bytes_per_s"] else ""
-    detail = f"connected to {told['host']}, round trip {1e3 * told['round_trip_s']:.1f} ms{rate}"
-    found = [Capability(name, True, detail)]
+    found = [Capability(name, True, f"connected to {told['host']}, {rates(told)}")]
     if not told["namespaces"]:
         found.append(Capability(f"{name}: namespaces", False, "bubblewrap does not work there",
                                 "commands that may print names run here, and nothing confines the others"))  # fmt: skip
@@ -70,6 +68,15 @@ def _site(told: dict[str, Any]) -> Sequence[Capability]:
         found.append(Capability(f"{name}: same programs", False, f"{len(told['differ'])} differ: {shown}",
                                 "these commands run here"))  # fmt: skip
     return found
+
+
+def rates(told: Mapping[str, Any]) -> str:
+    """What was measured of a site that is connected."""
+    found = [f"round trip {1e3 * told['round_trip_s']:.1f} ms"]
+    for key, what in (("bytes_per_s", ""), ("mount_bytes_per_s", " through the mount")):
+        if told[key]:
+            found.append(f"{size(told[key])} a second{what}")
+    return ", ".join(found)
 
 
 def as_json(one: Capability) -> dict[str, Any]:

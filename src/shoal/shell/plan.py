@@ -111,9 +111,10 @@ def plan(stages: Sequence[Stage], reachable: Mapping[str, Reachable], ratios: Ra
         return _in_pieces(stages, flow)
     names = sorted({site for one in stages for site in one.sites if one.data} & set(reachable))
     if not names:
-        return [Decision(HERE, _why_local(one, at, stages, flow), *flow[at]) for at, one in enumerate(stages)]
+        return [Decision(HERE, _why_local(at, stages, flow), *flow[at]) for at in range(len(stages))]
     where = _placed(stages, flow, names, reachable)
-    return [Decision(site, _why(at, where, stages, flow), *flow[at]) for at, site in enumerate(where)]
+    mount = min(reachable[name].mount_bytes_per_s for name in names)
+    return [Decision(site, _why(at, where, stages, flow, mount), *flow[at]) for at, site in enumerate(where)]
 
 
 def _placed(
@@ -130,7 +131,7 @@ def _placed(
         for site, size in one.data.items():
             if site not in names:
                 continue
-            through = _through_mount(size, one.files, reachable[site])
+            through = _through_mount(size, len(one.paths), reachable[site])
             nodes.append(Node(f"data of {site}", (0.0,) * len(places), (), through, places.index(site)))
             inputs.append(len(nodes) - 1)
         if at:
@@ -191,14 +192,14 @@ def _in_pieces(stages: Sequence[Stage], flow: Sequence[tuple[float, float]]) -> 
             break
     names = " and ".join(sorted(sites))
     found = []
-    for at, one in enumerate(stages):
+    for at in range(len(stages)):
         if at <= last:
             what = "its inputs lie there" if at == 0 else f"it works on the pieces of {stages[0].title} alone"
             way = join if at == last else Split.NEVER
             why = f"on {names}: {what}{_JOINED[way]}"
             found.append(Decision(names, why, *flow[at], pieces=pieces, join=way))
         else:
-            found.append(Decision(HERE, _why_local(one, at, stages, flow), *flow[at]))
+            found.append(Decision(HERE, _why_local(at, stages, flow), *flow[at]))
     return found
 
 
@@ -221,18 +222,26 @@ _JOINED = {
 }
 
 
-def _why_local(one: Stage, at: int, stages: Sequence[Stage], flow: Sequence[tuple[float, float]]) -> str:
+def _why_local(
+    at: int, stages: Sequence[Stage], flow: Sequence[tuple[float, float]], mount: float | None = None
+) -> str:
+    one = stages[at]
     if one.why_here:
         return f"here: {one.why_here}"
     if at:
         return f"here. It reads {size(flow[at][0])} from {stages[at - 1].title}; sending it would save nothing"
-    return "here: sending it to its data would save nothing" if one.data else "here: no data of a site comes to it"
+    if not one.data:
+        return "here: no data of a site comes to it"
+    gives = f", since the mount gives {size(mount)} a second" if mount is not None else ""
+    return f"here: sending it to its data would save nothing{gives}"
 
 
-def _why(at: int, where: Sequence[str], stages: Sequence[Stage], flow: Sequence[tuple[float, float]]) -> str:
+def _why(
+    at: int, where: Sequence[str], stages: Sequence[Stage], flow: Sequence[tuple[float, float]], mount: float
+) -> str:
     site, one = where[at], stages[at]
     if site == HERE:
-        return _why_local(one, at, stages, flow)
+        return _why_local(at, stages, flow, mount)
     if one.data:
         return f"on {site}: its data, about {size(sum(one.data.values()))}, lies there"
     does = f"and writes {size(flow[at][1])} there" if one.output == site else f"and sends on {size(flow[at][1])}"

@@ -79,26 +79,35 @@ class Pipes:
 
 class Admitted:
     """What a client may do: `hello` is what it said, as far as it is allowed; `commands` are those at once; `log` gets
-    what is refused."""
+    what is refused; `confined`: in namespaces alone."""
 
-    def __init__(self, hello: dict[str, Any], commands: int, writes: bool, log: Callable[[str], None]) -> None:
-        self.hello, self.commands, self.writes, self.log = hello, commands, writes, log
+    def __init__(
+        self, hello: dict[str, Any], commands: int, writes: bool, log: Callable[[str], None], confined: bool = True
+    ) -> None:  # fmt: skip
+        self.hello, self.commands, self.writes, self.log, self.confined = hello, commands, writes, log, confined
+
+
+def as_user(hello: dict[str, Any]) -> Admitted:
+    """All rights of the user as whom a client logged in, but for what a door on the way took from it."""
+    confined = hello.get("confined", False)
+
+    def log(why: str) -> None:
+        if confined:
+            print(f"refused: {why}", file=sys.stderr, flush=True)
+
+    return Admitted(hello, hello.get("commands", sys.maxsize), hello.get("writes", True), log, confined)
 
 
 class Proxy:
-    """One client over a link such as `Pipes`. `admit` says what it may do, or raises Refusal; without it all of its
-    user's rights, since it logged in as that user."""
+    """One client over a link such as `Pipes`. `admit` says what it may do, or raises Refusal."""
 
     def __init__(
-        self,
-        link: Any,
-        *,
-        admit: Callable[[dict[str, Any]], Admitted] | None = None,
+        self, link: Any, *, admit: Callable[[dict[str, Any]], Admitted] = as_user,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.link, self.admit, self.clock = link, admit, clock
         self.reader, self.writer = link.reader, link.writer
-        self.admitted: Admitted | None = None
+        self.admitted: Admitted
         self.frames = Frames()
         self.out = bytearray()
         self.stages: dict[int, RunningStage] = {}
@@ -192,10 +201,10 @@ class Proxy:
 
     def handle(self, stream: int, kind: int, body: bytes) -> None:
         stage = self.stages.get(stream)
+        if (kind == Frame.HELLO) == bool(self.hello):
+            raise ValueError("a client begins with its hello, and says it once")
         if kind == Frame.HELLO:
             self.greet(decode(body))
-        elif not self.hello:
-            raise ValueError("a client begins with its hello")
         elif kind == Frame.PING:
             self.send(stream, Frame.PONG, body + struct.pack(">d", self.rate))
         elif kind == Frame.RUN:
@@ -219,14 +228,12 @@ class Proxy:
             self.kill(stage)
 
     def greet(self, hello: dict[str, Any]) -> None:
-        if self.admit is not None:
-            try:
-                self.admitted = self.admit(hello)
-            except Refusal as error:
-                self.send(0, Frame.WELCOME, encode({"failed": str(error)}))
-                raise EOFError from None
-            hello = self.admitted.hello
-        self.hello = hello
+        try:
+            self.admitted = self.admit(hello)
+        except Refusal as error:
+            self.send(0, Frame.WELCOME, encode({"failed": str(error)}))
+            raise EOFError from None
+        self.hello = hello = self.admitted.hello
         missing = [root for root in hello["sites"].values() if not os.path.isdir(root)]
         if missing:
             self.send(0, Frame.WELCOME, encode({"failed": f"there is no folder {missing[0]} on it"}))
@@ -236,9 +243,6 @@ class Proxy:
         except (OSError, EOFError) as error:
             self.send(0, Frame.WELCOME, encode({"failed": f"no command can be started: {error}"}))
             return
-        if self.admitted is not None and not self.namespaces:
-            self.send(0, Frame.WELCOME, encode({"failed": "bubblewrap does not work there, and nothing else confines"}))
-            raise EOFError
         told = {
             "protocol": PROTOCOL, "namespaces": self.namespaces, "libc": libc(), "user": os.getuid(),
             "tools": {path: fingerprint(path) for path in hello["tools"]},
@@ -258,8 +262,13 @@ class Proxy:
             self.drop_executors(writes)
             try:
                 line = namespace(self.hello["sites"], self.hello["home"], writes=writes)
-                self.executors[key] = self.start_executor(line)
+                if line is not None:
+                    self.executors[key] = self.start_executor(line)
             except (OSError, EOFError):
+                line = None
+            if line is None:
+                if self.admitted.confined:
+                    raise OSError("bubblewrap does not work there, and nothing else confines")
                 self.namespaces = False
                 self.executors[key] = self.start_executor(None)
             link = self.executors[key]
@@ -276,8 +285,6 @@ class Proxy:
                 del self.executors[key]
 
     def start_executor(self, line: list[str] | None) -> socket.socket:
-        if line is None:
-            self.namespaces = False
         ours, theirs = socket.socketpair()
         source = os.memfd_create("shoal-proxy")
         os.write(source, SOURCE)
@@ -314,9 +321,9 @@ class Proxy:
             for one in stages:
                 if one["path"] not in allowed:
                     raise Refusal(f"{one['path']} is no command that this site offers")
-            if self.admitted is not None and len(self.stages) + len(stages) > self.admitted.commands:
+            if len(self.stages) + len(stages) > self.admitted.commands:
                 raise Refusal(f"more than {self.admitted.commands} commands at once")
-            if self.admitted is not None and told["writes"] and not self.admitted.writes:
+            if told["writes"] and not self.admitted.writes:
                 raise Refusal("its folders may only be read")
             link = self.executor(writes=told["writes"])
             for one in stages:
@@ -392,8 +399,7 @@ class Proxy:
             stage = self.stages.pop(stream, None)
             if stage is not None:
                 self.forget(stage)
-        if self.admitted is not None:
-            self.admitted.log(why)
+        self.admitted.log(why)
         self.send(streams[0], Frame.REFUSED, encode({"streams": list(streams), "why": why}))
 
     def pump(self, stage: RunningStage, fd: int, kind: int) -> None:

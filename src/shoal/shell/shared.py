@@ -23,11 +23,10 @@ from typing import Any
 
 from shoal.core import Invalid
 from shoal.shell import proxy
-from shoal.shell.annotations import shipped
 from shoal.shell.executor import Refusal
 from shoal.shell.proxy import Admitted
 from shoal.shell.source import source
-from shoal.shell.tools import FOLDERS
+from shoal.shell.tools import offered
 
 HANDSHAKE_S = 10.0
 MOST_CONNECTIONS = 256
@@ -192,10 +191,9 @@ class SharedProxy:
             os.setgid(account.pw_gid)
             os.setuid(account.pw_uid)
         log(f"user {user.name} at {address}: connected")
-        offered = {f"{folder}/{name}" for folder in FOLDERS for name in shipped()}
         told = {
             **hello, "limits": {"RLIMIT_CORE": 0, **user.limits}, "cores": user.cores,
-            "tools": [one for one in hello["tools"] if one in offered],
+            "tools": [one for one in hello["tools"] if one in offered()],
         }  # fmt: skip
         return Admitted(told, user.commands, user.writes, lambda why: log(f"user {user.name}: refused: {why}"))
 

@@ -15,7 +15,8 @@ from shoal.core import Invalid, NotFound
 class Site:
     """`mounts` maps a folder here to the folder there; `host` is what `ssh` is given; `ssh` is the program and its
     options. With a `port` a permanent proxy is reached there by TLS instead; its certificate and the user's token are
-    in files. `memory_bytes` and `cpu_s` limit each command there."""
+    in files. `door` is the socket of an agent that logs in instead. `memory_bytes` and `cpu_s` limit each command
+    there."""
 
     name: str
     host: str
@@ -26,6 +27,7 @@ class Site:
     port: int | None = None
     certificate: str | None = None
     token_file: str | None = None
+    door: str | None = None
 
     def holds(self, path: str) -> bool:
         return any(is_below(path, mount) for mount in self.mounts)
@@ -113,3 +115,11 @@ def check(site: Site) -> None:
 def shell_folder(home: Path) -> Path:
     """Where the agent of a home has its socket, its table and its logs."""
     return home / "shell"
+
+
+DOORS = "doors"
+"""In the home of an agent: where there is such a folder, its sites by `ssh` have doors in it (see `agent.door`)."""
+
+
+def door_of(home: Path, site: str) -> Path:
+    return home / DOORS / f"{site}.sock"

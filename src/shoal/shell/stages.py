@@ -18,8 +18,8 @@ _PLAIN_LOCALES = frozenset({"", "C", "POSIX"})
 _ALWAYS = ("TZ", "POSIXLY_CORRECT")
 
 
-LINK_BYTES_PER_S = 70e6
-"""Until it is measured."""
+LINK_BYTES_PER_S, MOUNT_BYTES_PER_S = 70e6, 10e6
+"""Until they are measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Reachable:
     namespaces: bool = True
     link_bytes_per_s: float = LINK_BYTES_PER_S
     round_trip_s: float = 0.02
-    mount_bytes_per_s: float = 10e6
+    mount_bytes_per_s: float = MOUNT_BYTES_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,15 @@ class Piece:
 @dataclass(frozen=True, slots=True)
 class Stage:
     """`sites` are those where it may run beside here; `refusals` say of the others why not. `data` are the bytes that
-    it reads from each site. `pieces`: it may be split over sites. `output`: the site on which its stdout is a file."""
+    it reads from each site, at `paths`. `pieces`: it may be split over sites. `output`: the site on which its stdout is
+    a file."""
 
     call: Call
     match: Match | None
     sites: frozenset[str]
     why_here: str
     data: Mapping[str, float] = field(default_factory=dict)
-    files: int = 0
+    paths: tuple[str, ...] = ()
     pieces: tuple[Piece, ...] = ()
     output: str = ""
 
@@ -96,9 +97,11 @@ def examine(call: Call, known: Known) -> Stage:
         reads.append(call.cwd)
     where = {path: _site_of(path, known.sites) for path in (*reads, *writes)}
     data: dict[str, float] = {}
-    for path in reads:
-        if site := where[path]:
-            data[site] = data.get(site, 0.0) + known.sizes.get(path, UNKNOWN_BYTES)
+    paths = tuple(path for path in reads if where[path])
+    for path in paths:
+        site = where[path]
+        assert site is not None
+        data[site] = data.get(site, 0.0) + known.sizes.get(path, UNKNOWN_BYTES)
     allowed, why = set[str](), "no data of a site comes to it"
     for each in known.reachable.values():
         reason = _why_not(call, found, each, known.sites, where)
@@ -108,7 +111,7 @@ def examine(call: Call, known: Known) -> Stage:
             why = reason
     pieces = () if allowed & set(data) else _pieces(call, found, known, where)
     output = _output(call, known) if allowed else ""
-    return Stage(call, found, frozenset(allowed), "" if allowed else why, data, len(reads), pieces, output)
+    return Stage(call, found, frozenset(allowed), "" if allowed else why, data, paths, pieces, output)
 
 
 def _output(call: Call, known: Known) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
+from shoal.shell.annotations import shipped
 from shoal.shell.machine import fingerprint
 
 FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
@@ -18,6 +20,12 @@ def programs(names: Iterable[str]) -> dict[str, str]:
     """The hashes of the programs of these names, by path."""
     paths = (f"{folder}/{name}" for name in names for folder in FOLDERS)
     return {path: found for path in paths if os.access(path, os.X_OK) and (found := fingerprint(path))}
+
+
+@cache
+def offered() -> frozenset[str]:
+    """The paths of all programs that a site which others share may be asked for."""
+    return frozenset(f"{folder}/{name}" for folder in FOLDERS for name in shipped())
 
 
 def locales() -> list[str]:

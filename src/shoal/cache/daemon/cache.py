@@ -6,7 +6,7 @@ import math
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -156,6 +156,18 @@ class SharedCache:
         for url, given in reads.get("bytes", {}).items():
             account.read += _amount(given)
             self.planner.read(reader.tenant, self.planner.set_of(str(url)), _amount(given))
+
+    def observe(self, reads: Iterable[Mapping[str, Any]]) -> None:
+        """What jobs read by other ways of sets that are known: demand as well, which one that is cached would serve."""
+        for one in reads:
+            try:
+                source, count = source_of(str(one["url"]), {}, _ANYBODY), _amount(one["bytes"])
+            except (ShoalError, ValueError):
+                continue
+            part_of = self.planner.set_of(source.url)
+            if part_of in self.planner.sets:
+                self._account(str(one["tenant"])).read += count
+                self.planner.read(str(one["tenant"]), part_of, count)
 
     def _through(self, why: str, version: Version) -> dict[str, Any]:
         """With the version, so that the reader need not ask for it again."""

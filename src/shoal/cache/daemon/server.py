@@ -181,7 +181,8 @@ class Session:
         if do == "release":
             return cache.store.views.release(_text(given, "tenant"), _text(given, "view"))
         if do == "demands":
-            return cache.declare_all(given["demands"], given["weights"], given.get("devices", {}))
+            cache.declare_all(given["demands"], given["weights"], given.get("devices", {}))
+            return cache.observe(given.get("observed", []))
         if do == "decide":
             cache.round()
             return cache.planner.last.as_json()

@@ -40,7 +40,7 @@ from shoal.contract.gangs import DOWNLOAD, Move, gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest.quantities import write_size
 from shoal.contract.pages import Column, Figure, Mood, Page, Table, Unit, Value
-from shoal.core import Capability, Invalid, Reason, Sandbox, Sensors, ShoalError
+from shoal.core import Capability, Invalid, Reads, Reason, Sandbox, Sensors, ShoalError
 from shoal.engine import MOUNTS_CAPABILITY, Gang, Mount
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.extension.metrics import gauge
@@ -82,6 +82,7 @@ class Cache(Extension):
         self._away = "it was not started yet"
         self._waits = Share()
         self._held: dict[str, int] = {}
+        self._counted: Mapping[tuple[str, str], float] = {}
 
     @classmethod
     def off(cls) -> Sequence[Capability]:
@@ -112,13 +113,14 @@ class Cache(Extension):
             await asyncio.sleep(min(self._settings.round, 5.0) if self._away else self._settings.round)
 
     async def _turn(self) -> None:
+        counted = {(one.tenant, one.path): one.count for each in self._server.ask_all(Reads) for one in each.reads()}
         try:
-            told = await asyncio.to_thread(self._exchange, self._sensed(), self._over())
+            told = await asyncio.to_thread(self._exchange, self._sensed(counted), self._over())
         except ShoalError as error:
             self._away = f"{error.what} (see {self._server.home / 'cache.log'})"
             await self._start()
             return
-        self._away, last = "", told["last"]
+        self._away, last, self._counted = "", told["last"], counted
         self._see(told["status"])
         if last["at"] and (self._last is None or last["at"] != self._last["at"]):  # clocks are set back
             self._last = last
@@ -164,9 +166,13 @@ class Cache(Extension):
 
     # --- sense ---
 
-    def _sensed(self) -> dict[str, Any]:
+    def _sensed(self, counted: Mapping[tuple[str, str], float]) -> dict[str, Any]:
         weights = {name: one.weight for name, one in self._server.tenants().items()}
-        return {"demands": self._demands(), "weights": weights, "devices": self._devices()}
+        observed = [
+            {"tenant": tenant, "url": _url(path), "bytes": more}
+            for (tenant, path), count in counted.items() if (more := _since(self._counted.get((tenant, path)), count))
+        ]  # fmt: skip
+        return {"demands": self._demands(), "weights": weights, "devices": self._devices(), "observed": observed}
 
     def _devices(self) -> dict[str, int]:
         """The accelerators of each tenant's running jobs: what a tenant declares counts for no more than these read."""
@@ -334,6 +340,10 @@ class Cache(Extension):
             "shoal_cache", "The gap of the last decision, its seconds, evictions, fetches that wait, bytes used",
             ("measure",), {(name,): float(value) for name, value in numbers.items() if value is not None},
         )  # fmt: skip
+
+
+def _since(before: float | None, count: float) -> float:
+    return count - before if before is not None and before <= count else count
 
 
 def cached_inputs(live: LiveJob) -> list[str]:

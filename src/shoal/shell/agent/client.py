@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import struct
 import subprocess
@@ -17,6 +16,7 @@ from shoal.base.home import prepare_home
 from shoal.base.locks import is_locked
 from shoal.base.processes import start_detached
 from shoal.core import ShoalError, Unavailable
+from shoal.shell import sockets
 from shoal.shell.sites import shell_folder
 from shoal.shell.table import BUILD_IT, NATIVE, missing_native
 
@@ -27,17 +27,10 @@ START_S = 20.0
 
 def connect(home: Path) -> socket.socket | None:
     """To the agent of this home; None where none runs."""
-    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        at = os.open(shell_folder(home), os.O_PATH | os.O_CLOEXEC)
-        try:
-            link.connect(f"/proc/self/fd/{at}/agent.sock")
-        finally:
-            os.close(at)
+        return sockets.connect(shell_folder(home) / "agent.sock")
     except OSError:
-        link.close()
         return None
-    return link
 
 
 def ask(home: Path, **told: Any) -> Mapping[str, Any] | None:

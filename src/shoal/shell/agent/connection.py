@@ -12,7 +12,9 @@ from typing import Any, Protocol
 import structlog
 
 from shoal.shell import proxy
-from shoal.shell.agent.transports import Transport, open_transport
+from shoal.shell.agent.mounts import MountRate
+from shoal.shell.agent.rates import steady
+from shoal.shell.agent.transports import Transport, greeting, open_transport
 from shoal.shell.executor import decode, encode
 from shoal.shell.frames import Frame, Frames, frame
 from shoal.shell.sites import Site
@@ -21,12 +23,8 @@ log = structlog.get_logger("shoal.shell")
 
 CONNECT_S = 15.0
 PING_S = 1.0
-NOISE = 2.0
-"""Between two rates of one link, at most."""
 RETRY_S = 5.0
 """After a failure, until the next attempt: commands run here meanwhile and do not wait for it."""
-MOST_CHATTER = 64 << 10
-"""Bytes that a login may print before the proxy's greeting."""
 
 
 class Stream(Protocol):
@@ -50,6 +48,7 @@ class Connection:
         self.welcome: Mapping[str, Any] = {}
         self.round_trip_s = 0.02
         self.bytes_per_s: float | None = None
+        self.mount = MountRate()
         self._hello = hello
         self._transport: Transport | None = None
         self._task: asyncio.Task[None] | None = None
@@ -112,7 +111,7 @@ class Connection:
     async def _connect(self) -> tuple[Frames, asyncio.StreamReader]:
         self._transport = link = await open_transport(self.site)
         link.writer.write(frame(0, Frame.HELLO, encode({**self._hello(), **link.credentials})))
-        rest = await self._greeting(link)
+        rest = await greeting(link)
         frames = Frames()
         while True:
             for stream, kind, body in frames.feed(rest):
@@ -128,17 +127,6 @@ class Connection:
             rest = await link.reader.read(1 << 18)
             if not rest:
                 raise EOFError(await link.complaint())
-
-    async def _greeting(self, link: Transport) -> bytes:
-        chatter = b""
-        while proxy.GREETING not in chatter:
-            part = await link.reader.read(1 << 16)
-            if not part:
-                raise EOFError(await link.complaint())
-            chatter += part
-            if len(chatter) > MOST_CHATTER and proxy.GREETING not in chatter:
-                raise ValueError("it answers something else than the proxy")
-        return chatter.partition(proxy.GREETING)[2]
 
     async def _end_transport(self) -> None:
         link, self._transport = self._transport, None
@@ -167,7 +155,8 @@ class Connection:
         if kind == Frame.PONG:
             taken = asyncio.get_running_loop().time() - struct.unpack(">d", body[:8])[0]
             self.round_trip_s = min(taken, 0.9 * self.round_trip_s + 0.1 * taken)
-            self._saw_rate(struct.unpack(">d", body[8:16])[0] if len(body) >= 16 else 0.0)
+            rate = struct.unpack(">d", body[8:16])[0] if len(body) >= 16 else 0.0
+            self.bytes_per_s = steady(self.bytes_per_s, rate) if rate > 0 else self.bytes_per_s
             return
         if kind == Frame.TRIED:
             trial = self._trials.get(stream)
@@ -197,12 +186,6 @@ class Connection:
             del self._streams[stream], self._room[stream]
             told = decode(body)
             found.ended(stream, int(told["status"]), told)
-
-    def _saw_rate(self, rate: float) -> None:
-        """Only a large difference changes what was measured, so that equal pipelines are planned alike."""
-        known = self.bytes_per_s
-        if rate > 0 and (known is None or not known / NOISE <= rate <= known * NOISE):
-            self.bytes_per_s = rate
 
     # --- commands ---
 

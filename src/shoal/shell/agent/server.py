@@ -20,18 +20,22 @@ from shoal.shell import tools
 from shoal.shell.agent.client import DRY
 from shoal.shell.agent.collector import Collector, Pending
 from shoal.shell.agent.connection import Connection
+from shoal.shell.agent.door import Door
 from shoal.shell.agent.groups import Group
 from shoal.shell.agent.log import RunLog, shown
-from shoal.shell.agent.mounts import leaves_alone
+from shoal.shell.agent.mounts import LEAST_BYTES, leaves_alone
 from shoal.shell.agent.neighbours import parent_of
+from shoal.shell.agent.rates import steady
 from shoal.shell.agent.relays import Ended, Relay
 from shoal.shell.agent.trial import tried
 from shoal.shell.annotations import Annotation, load
 from shoal.shell.calls import Call, read_call
 from shoal.shell.plan import Decision, plan, ratio_key, uncertain
-from shoal.shell.sites import Site, Sites, shell_folder
-from shoal.shell.stages import LINK_BYTES_PER_S, Known, Reachable, Stage, absolute, examine
+from shoal.shell.sites import DOORS, Site, Sites, shell_folder
+from shoal.shell.sockets import listen
+from shoal.shell.stages import LINK_BYTES_PER_S, MOUNT_BYTES_PER_S, Known, Reachable, Stage, absolute, examine
 from shoal.shell.table import STAGE, write_table
+from shoal.shell.tally import Tally
 
 log = structlog.get_logger("shoal.shell")
 
@@ -52,10 +56,7 @@ class _Learned:
             self.sizes[path] = size
 
     def saw_ratio(self, key: str, ratio: float) -> None:
-        """Only a large difference changes what was learned, so that equal pipelines are planned alike."""
-        known = self.ratios.get(key)
-        if known is None or not known / 4 <= ratio <= known * 4:
-            self.ratios[key] = ratio
+        self.ratios[key] = steady(self.ratios.get(key), ratio, noise=4)
 
 
 class Agent:
@@ -66,8 +67,10 @@ class Agent:
         self.sites = Sites.of(home)
         self.annotations: Mapping[str, tuple[Annotation, ...]] = {}
         self.connections: dict[str, Connection] = {}
+        self.doors: dict[str, Door] = {}
         self.log = RunLog(self.folder)
         self.learned = _Learned()
+        self.reads = Tally()
         self.counts = {"stages": 0, "away": 0, "moved_bytes": 0, "kept_bytes": 0}
         self.programs: dict[str, str] = {}
         self.locales: list[str] = []
@@ -81,7 +84,7 @@ class Agent:
 
     # --- life ---
 
-    def load(self) -> None:
+    async def load(self) -> None:
         """Read sites and annotations (again), and write the table for new sessions. Raises Invalid, Unavailable."""
         own = sorted((self.folder / "annotations").glob("*.toml"))
         self.annotations = {name: tuple(found) for name, found in load(own).items()}
@@ -92,24 +95,34 @@ class Agent:
         write_table(self.folder, prefixes=self.sites.prefixes(), leaves=leaves)
         for name, connection in list(self.connections.items()):
             if self.sites.sites.get(name) != connection.site:
-                asyncio.get_running_loop().create_task(connection.close())
                 del self.connections[name]
+                await connection.close()
         for name, site in self.sites.sites.items():
             if name not in self.connections:
                 self.connections[name] = Connection(site, lambda site=site: self._hello(site))  # type: ignore[misc]
+        await self._load_doors()
+
+    async def _load_doors(self) -> None:
+        for name, door in list(self.doors.items()):
+            if self.sites.sites.get(name) != door.site:
+                del self.doors[name]
+                await door.close()
+        for name, site in self.sites.sites.items() if (self._home / DOORS).is_dir() else ():
+            if name not in self.doors and site.port is None:
+                door = Door(self._home, site, _limits(site))
+                await door.open()
+                self.doors[name] = door
+
+    def _links(self) -> list[Connection | Door]:
+        return [*self.connections.values(), *self.doors.values()]
 
     async def serve(self) -> None:
         """Until it is stopped or idle."""
         path = self.folder / "agent.sock"
-        path.unlink(missing_ok=True)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        at = os.open(self.folder, os.O_PATH | os.O_CLOEXEC)
-        listener.bind(f"/proc/self/fd/{at}/agent.sock")
-        os.close(at)
-        path.chmod(0o600)
-        self.load()
+        listener = listen(path, 0o600)
+        await self.load()
         self._active = asyncio.get_running_loop().time()
-        server = await asyncio.start_unix_server(self._serve, sock=listener, backlog=512)
+        server = await asyncio.start_unix_server(self._serve, sock=listener)
         idle = asyncio.create_task(self._watch_idle())
         try:
             await self._stop.wait()
@@ -117,7 +130,7 @@ class Agent:
             idle.cancel()
             server.close()
             path.unlink(missing_ok=True)
-            for one in self.connections.values():
+            for one in self._links():
                 await one.close()
 
     async def _watch_idle(self) -> None:
@@ -126,18 +139,13 @@ class Agent:
         idle = False
         while not idle:
             await asyncio.sleep(_LOOK_IDLE_S)
-            idle = loop.time() - self._active > IDLE_S and not any(one.busy for one in self.connections.values())
+            idle = loop.time() - self._active > IDLE_S and not any(one.busy for one in self._links())
         self._stop.set()
 
     def _hello(self, site: Site) -> dict[str, Any]:
-        limits = {"RLIMIT_CORE": 0}
-        if site.memory_bytes:
-            limits["RLIMIT_AS"] = site.memory_bytes
-        if site.cpu_s:
-            limits["RLIMIT_CPU"] = site.cpu_s
         names = {one for found in self.annotations.values() for each in found for one in each.home_files}
         return {
-            "sites": dict(site.mounts), "tools": list(self.programs), "limits": limits, "home": str(Path.home()),
+            "sites": dict(site.mounts), "tools": list(self.programs), "limits": _limits(site), "home": str(Path.home()),
             "locales": self.locales, "files": tools.home_files(names, Path.home()),
         }  # fmt: skip
 
@@ -180,13 +188,15 @@ class Agent:
                 case "status":
                     return self.status()
                 case "reload":
-                    self.load()
+                    await self.load()
                     return {"ok": True}
                 case "connect":
                     connection = self.connections[told["site"]]
                     connection.begin()
                     await connection.settled()
                     return {"ready": connection.ready, "why": connection.why, **connection.welcome}
+                case "reads":
+                    return dict(self.reads.take())
                 case "planned":
                     return {"stages": self._plans.pop(told["run"], [])}
                 case "stop":
@@ -202,7 +212,7 @@ class Agent:
             {
                 "name": one.site.name, "host": one.site.host, "mounts": dict(one.site.mounts), "ready": one.ready,
                 "why": one.why, "round_trip_s": one.round_trip_s if one.ready else None, "running": one.busy,
-                "bytes_per_s": one.bytes_per_s,
+                "bytes_per_s": one.bytes_per_s, "mount_bytes_per_s": one.mount.bytes_per_s,
                 "namespaces": one.welcome.get("namespaces"), "differ": self._different(one),
             }
             for one in self.connections.values()
@@ -256,6 +266,8 @@ class Agent:
                 self._start(pending[at:end], stages[at:end], decisions[at:end], self._pipelines)
             else:
                 _run_here(pending[at])
+                for path in stages[at].paths:
+                    self.reads.add(path, self.learned.sizes.get(path, 0.0))
                 if concerned:
                     self._note(calls[at], decisions[at].why, "", self._pipelines)
             at = end
@@ -292,6 +304,7 @@ class Agent:
                 locales=frozenset(one.welcome.get("locales", ())), same_libc=one.welcome.get("libc") == libc(),
                 namespaces=bool(one.welcome.get("namespaces")), round_trip_s=round(one.round_trip_s, 3),
                 link_bytes_per_s=one.bytes_per_s or LINK_BYTES_PER_S,
+                mount_bytes_per_s=one.mount.bytes_per_s or MOUNT_BYTES_PER_S,
             )  # fmt: skip
         return found
 
@@ -313,9 +326,14 @@ class Agent:
         task.add_done_callback(self._groups.discard)
 
     def _learn(self, told: Ended, relays: list[Relay]) -> None:
-        call, found = told.relay.stage.call, told.relay.stage.match
-        if found is not None and told.kept and len(found.reads) == 1:
-            self.learned.saw_size(absolute(found.reads[0], call.cwd), told.kept)
+        found, paths = told.relay.stage.match, told.relay.stage.paths
+        for path in paths:
+            self.reads.add(path, told.kept / len(paths))
+        if told.kept and len(paths) == 1:
+            self.learned.saw_size(paths[0], told.kept)
+            site = self.sites.of_path(paths[0])
+            if told.kept >= LEAST_BYTES and site is not None and site.name in self.connections:
+                self.connections[site.name].mount.measure(paths[0])
         if (
             len(relays) == 1
             and told.kept
@@ -340,6 +358,11 @@ class Agent:
             })  # fmt: skip
             one.writer.write(b"T\2\0\0\0\0\1" + b"X\4\0\0\0\0\0\0\0")
             one.writer.close()
+
+
+def _limits(site: Site) -> dict[str, int]:
+    told = {"RLIMIT_CORE": 0, "RLIMIT_AS": site.memory_bytes, "RLIMIT_CPU": site.cpu_s}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def _joined(first: Decision, after: Decision) -> bool:

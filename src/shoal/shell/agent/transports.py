@@ -13,10 +13,14 @@ from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 from typing import Any, Protocol
 
+from shoal.shell.proxy import GREETING
 from shoal.shell.sites import Site
+from shoal.shell.sockets import connect
 from shoal.shell.source import source
 
 END_S = 2.0
+MOST_CHATTER = 64 << 10
+"""Bytes that a login may print before the proxy's greeting."""
 _BUFFER = 1 << 20
 
 SOURCE = source()
@@ -43,7 +47,22 @@ class Transport(Protocol):
 
 async def open_transport(site: Site) -> Transport:
     """Raises OSError, ValueError."""
-    return await SshTransport.open(site) if site.port is None else await TlsTransport.open(site, site.port)
+    if site.door is not None:
+        return await LinkTransport.by_door(Path(site.door))
+    return await SshTransport.open(site) if site.port is None else await LinkTransport.by_tls(site, site.port)
+
+
+async def greeting(link: Transport) -> bytes:
+    """What comes after the proxy's greeting. Raises OSError, ValueError, EOFError."""
+    chatter = b""
+    while GREETING not in chatter:
+        part = await link.reader.read(1 << 16)
+        if not part:
+            raise EOFError(await link.complaint())
+        chatter += part
+        if len(chatter) > MOST_CHATTER and GREETING not in chatter:
+            raise ValueError("it answers something else than the proxy")
+    return chatter.partition(GREETING)[2]
 
 
 class SshTransport:
@@ -52,7 +71,9 @@ class SshTransport:
     def __init__(self, process: Process) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
+        assert process.stderr is not None
         self.reader, self.writer, self.credentials = process.stdout, process.stdin, dict[str, Any]()
+        self.complaints = process.stderr
         self._process = process
 
     @classmethod
@@ -69,8 +90,7 @@ class SshTransport:
         return made
 
     async def complaint(self) -> str:
-        assert self._process.stderr is not None
-        text = (await self._process.stderr.read(4096)).decode(errors="replace").strip()
+        text = (await self.complaints.read(4096)).decode(errors="replace").strip()
         return text.splitlines()[-1][:200] if text else "the connection ended before the proxy started"
 
     def drop(self) -> None:
@@ -86,21 +106,28 @@ class SshTransport:
                 await self._process.wait()
 
 
-class TlsTransport:
-    """The proxy's certificate is known by its file, so that names and authorities play no part."""
+class LinkTransport:
+    """To a proxy that runs already: at a TLS port, or behind an agent's door. The certificate is known by its file, so
+    that names and authorities play no part."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> None:
-        self.reader, self.writer, self.credentials = reader, writer, {"token": token}
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, credentials: dict[str, Any]
+    ) -> None:  # fmt: skip
+        self.reader, self.writer, self.credentials = reader, writer, credentials
 
     @classmethod
-    async def open(cls, site: Site, port: int) -> TlsTransport:
+    async def by_door(cls, path: Path) -> LinkTransport:
+        return cls(*await asyncio.open_unix_connection(sock=connect(path), limit=_BUFFER), {})
+
+    @classmethod
+    async def by_tls(cls, site: Site, port: int) -> LinkTransport:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.load_verify_locations(site.certificate)
         token = await asyncio.to_thread(Path(site.token_file or "").read_text)
         host = site.host.rpartition("@")[2]
         reader, writer = await asyncio.open_connection(host, port, ssl=context, limit=_BUFFER)
-        return cls(reader, writer, token.strip())
+        return cls(reader, writer, {"token": token.strip()})
 
     async def complaint(self) -> str:
         return "the connection ended before the proxy spoke"

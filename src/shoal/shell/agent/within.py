@@ -28,7 +28,7 @@ def words() -> tuple[str, ...]:
 
 
 def given(run: str, sites: Sequence[Mapping[str, Any]]) -> str:
-    """The value of `GIVEN`. A site has `name`, `host`, `mounts`, `port`, `certificate` and `token`."""
+    """The value of `GIVEN`. A site has `name`, `host`, `mounts`, and `port`, `certificate` and `token`, or `door`."""
     return json.dumps({"run": run, "sites": sites})
 
 
@@ -62,12 +62,13 @@ def _begin(told: Mapping[str, Any], environ: MutableMapping[str, str]) -> dict[s
     sites = Sites.of(home)
     for one in told["sites"]:
         files = {}
-        for kind in ("certificate", "token"):
+        for kind in ("certificate", "token") if "port" in one else ():
             files[kind] = folder / f"{one['name']}.{kind}"
             write_whole(files[kind], one[kind], mode=0o600)
+        certificate, token = (str(files[kind]) if files else None for kind in ("certificate", "token"))
         sites = sites.add(
-            Site(one["name"], one["host"], one["mounts"], port=one["port"], certificate=str(files["certificate"]),
-                 token_file=str(files["token"]))
+            Site(one["name"], one["host"], one["mounts"], port=one.get("port"), certificate=certificate,
+                 token_file=token, door=one.get("door"))
         )  # fmt: skip
     ensure_running(home)
     others = environ.get("LD_PRELOAD")

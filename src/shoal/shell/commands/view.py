@@ -8,6 +8,7 @@ from typing import Any
 from shoal.base.console.output import duration, put, table
 from shoal.core import Capability
 from shoal.shell.annotations.check import Claim
+from shoal.shell.doctor import rates
 from shoal.shell.plan import size
 
 
@@ -41,13 +42,19 @@ def status(found: Mapping[str, Any] | None) -> None:
 def sites(found: Sequence[Mapping[str, Any]]) -> None:
     rows = [
         (one["name"], one["host"], ", ".join(f"{here}={there}" for here, there in one["mounts"].items()),
-         "connected" if one["ready"] else one.get("why") or "not connected")
+         _state(one))
         for one in found
     ]  # fmt: skip
     if rows:
         put(table(("site", "host", "folders", "state"), rows))
     else:
         print("there is no site; `shoal shell site add` adds one")
+
+
+def _state(told: Mapping[str, Any]) -> str:
+    if not told["ready"]:
+        return told.get("why") or "not connected"
+    return f"connected, {rates(told)}" if "round_trip_s" in told else "connected"
 
 
 def doctor(found: Sequence[Capability]) -> None:

@@ -18,13 +18,14 @@ from shoal.base.home import prepare_home
 from shoal.contract.gangs import RUN, parse_gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.pages import Column, Figure, Page, Table, Unit, Value
-from shoal.core import Capability, Reason, Sandbox, ShoalError
+from shoal.core import Capability, Read, Reads, Reason, Sandbox, ShoalError
 from shoal.engine import MOUNTS_CAPABILITY, Gang, Mount
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.shell.agent.within import GIVEN, given, words
 from shoal.shell.doctor import here
-from shoal.shell.sites import Site, Sites, shell_folder
+from shoal.shell.sites import DOORS, Site, Sites, door_of, shell_folder
 from shoal.shell.table import HOOK, PATIENCE, missing_native
+from shoal.shell.tally import Tally
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -40,6 +41,10 @@ NEAR_S = 60.0
 _STARTING = Reason("shell-starting", "the connections to its sites are being made")
 
 
+AGENTS = "shell-agents"
+"""In the server's home: the homes of the tenants' agents."""
+
+
 class SiteSection(BaseModel):
     """A site that jobs may name."""
 
@@ -47,7 +52,9 @@ class SiteSection(BaseModel):
 
     host: str = Field(description="as `ssh` takes it")
     mounts: dict[str, str] = Field(description="folders of this machine, and the folders there that they show")
-    tenants: list[str] = Field(default_factory=list, description="who may use it; nobody named: all tenants")
+    tenants: list[str] = Field(
+        default_factory=list, description="who may use it; nobody named: all, and by ssh no job in a sandbox"
+    )
     memory_bytes: int | None = Field(None, gt=0, description="of each command there")
     cpu_s: int | None = Field(None, gt=0, description="of each command there")
     port: int | None = Field(None, gt=0, le=65535, description="of a permanent proxy, which is reached by TLS")
@@ -57,6 +64,10 @@ class SiteSection(BaseModel):
         default_factory=dict, description="files with tokens of tenants' own; their jobs in a sandbox get these"
     )
     near: list[str] = Field(default_factory=list, description="nodes beside it: jobs that name it prefer them")
+
+    def has_door(self, tenant: str) -> bool:
+        """Jobs of the tenant in a sandbox may read by the rights of the account that logs in: it is named for that."""
+        return self.port is None and tenant in self.tenants
 
     def site(self, name: str, tenant: str) -> Site:
         return Site(
@@ -91,6 +102,7 @@ class Shell(Extension):
         self._settings = settings
         self._held: dict[str, Reason] = {}
         self._agents: dict[str, Mapping[str, Any]] = {}
+        self._reads: dict[str, Tally] = {}
         self._ready = set[tuple[str, bool]]()
         self._answering = set[Path]()
         self._waiting: dict[tuple[str, bool], list[str]] = {}
@@ -126,7 +138,7 @@ class Shell(Extension):
             return
         if reason := self._refuses(job.job.tenant, ShellJob.model_validate(told).sites):
             self._held[job.job.id] = reason
-        elif (who := (job.job.tenant, self._server.sandbox(job.job.tenant) is Sandbox.NONE)) not in self._ready:
+        elif (who := (job.job.tenant, self._needs_agent(job.job.tenant))) not in self._ready:
             self._held[job.job.id] = _STARTING
             if who not in self._waiting:
                 self._begin(self._make_ready(*who))
@@ -152,15 +164,20 @@ class Shell(Extension):
     # --- act ---
 
     def _home(self, tenant: str) -> Path:
-        return self._server.home / "shell-agents" / tenant
+        return self._server.home / AGENTS / tenant
 
     def _begin(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _needs_agent(self, tenant: str) -> bool:
+        """Jobs in a sandbox have agents of their own; to sites by `ssh` these get through a door of the tenant's."""
+        return self._server.sandbox(tenant) is Sandbox.NONE or any(
+            one.has_door(tenant) for one in self._settings.sites.values()
+        )
+
     async def _make_ready(self, tenant: str, needs_agent: bool) -> None:
-        """Jobs in a sandbox have agents of their own."""
         try:
             await self._look_at_mounts()
             if needs_agent:
@@ -179,6 +196,8 @@ class Shell(Extension):
         home = self._home(tenant)
         home.parent.mkdir(exist_ok=True, mode=0o700)
         prepare_home(home)
+        if self._server.sandbox(tenant) is not Sandbox.NONE:
+            (home / DOORS).mkdir(exist_ok=True, mode=0o755)
         known = Sites.of(home)
         allowed = {name: one for name, one in self._settings.sites.items() if not one.tenants or tenant in one.tenants}
         for name in set(known.sites) - set(allowed):
@@ -215,22 +234,26 @@ class Shell(Extension):
         sites, tenant = self._named(job), job.job.tenant
         if self._server.sandbox(tenant) is Sandbox.BUBBLEWRAP and self._shows_mounts():
             paths = (Path(path) for one in sites.values() for path in one.mounts)
-            added = tuple(Mount(path, path, read_only=False) for path in paths if path in self._answering)
+            added = tuple(_at_its_place(path, read_only=False) for path in paths if path in self._answering)
             gang = replace(gang, mounts=(*gang.mounts, *added)) if added else gang
         if not self._has_own_agent(job, gang):
             return gang
-        told = []
+        told, home = list[dict[str, Any]](), self._home(tenant)
         for name, one in sites.items():
+            site = {"name": name, "host": one.host, "mounts": one.mounts}
             try:
-                if tenant in one.tokens and one.port is not None and one.certificate is not None:
-                    told.append({
-                        "name": name, "host": one.host, "mounts": one.mounts, "port": one.port,
-                        "certificate": Path(one.certificate).read_text(), "token": Path(one.tokens[tenant]).read_text(),
-                    })  # fmt: skip
+                if tenant in one.tokens and one.port is not None and one.certificate is not None and gang.network:
+                    files = {"certificate": one.certificate, "token": one.tokens[tenant]}
+                    texts = {kind: Path(path).read_text() for kind, path in files.items()}
+                    told.append({**site, "port": one.port, **texts})
+                elif one.has_door(tenant) and self._shows_mounts() and (door := door_of(home, name)).exists():
+                    told.append({**site, "door": str(door)})
             except (OSError, ValueError) as error:
                 log.warning("a site's certificate or token cannot be read", site=name, tenant=tenant, error=str(error))
         if not told:
             return gang
+        if any("door" in one for one in told):
+            gang = replace(gang, mounts=(*gang.mounts, _at_its_place(home / DOORS)))
         patience = {name: value for name, value in os.environ.items() if name == PATIENCE}
         return replace(
             gang, env={**gang.env, **patience}, secrets={**gang.secrets, GIVEN: given(job.job.id, told)}
@@ -242,7 +265,7 @@ class Shell(Extension):
     def _has_own_agent(self, job: LiveJob, gang: Gang) -> bool:
         named = parse_gang_name(gang.name)
         return (
-            named is not None and named.phase == RUN and gang.network and not gang.image
+            named is not None and named.phase == RUN and not gang.image
             and self._server.sandbox(job.job.tenant) is not Sandbox.NONE
         )  # fmt: skip
 
@@ -250,8 +273,9 @@ class Shell(Extension):
         return words() if GIVEN in gang.secrets and self._has_own_agent(job, gang) else ()
 
     def mount_roots(self) -> Sequence[Path]:
-        """The settings alone say what is mounted where."""
-        return [Path(path).parent for one in self._settings.sites.values() for path in one.mounts]
+        """The settings alone say what is mounted where; the doors are this extension's own."""
+        mounts = [Path(path).parent for one in self._settings.sites.values() for path in one.mounts]
+        return [*mounts, self._server.home / AGENTS]
 
     async def _look_at_mounts(self) -> None:
         """Which mounts answer: one that does not would hold up what is started with it, and the server."""
@@ -266,12 +290,22 @@ class Shell(Extension):
                 answers = False
             (self._answering.add if answers else self._answering.discard)(path)
 
+    # --- questions of others ---
+
+    def answers(self) -> Mapping[type, object]:
+        return {Reads: self}
+
+    def reads(self) -> Iterable[Read]:
+        for tenant, found in self._reads.items():
+            for path, count in found.counts().items():
+                yield Read(tenant, path, count)
+
     # --- shown ---
 
-    def _ask_status(self, tenant: str) -> Mapping[str, Any]:
+    def _ask(self, tenant: str, what: str) -> Mapping[str, Any]:
         from shoal.shell.agent.client import ask
 
-        return ask(self._home(tenant), do="status") or {}
+        return ask(self._home(tenant), do=what) or {}
 
     async def _look(self) -> None:
         while True:
@@ -280,7 +314,12 @@ class Shell(Extension):
                     await self._look_at_mounts()
             for tenant in list(self._agents):
                 with contextlib.suppress(ShoalError, OSError, ValueError):
-                    self._agents[tenant] = await asyncio.to_thread(self._ask_status, tenant)
+                    self._agents[tenant] = await asyncio.to_thread(self._ask, tenant, "status")
+                    if not self._agents[tenant]:  # it was killed
+                        await asyncio.to_thread(self._ensure_agent, tenant)
+                    read = self._reads.setdefault(tenant, Tally())
+                    for path, count in (await asyncio.to_thread(self._ask, tenant, "reads")).items():
+                        read.add(path, count)
             await asyncio.sleep(_LOOK_S)
 
     def capabilities(self) -> Sequence[Capability]:
@@ -288,7 +327,7 @@ class Shell(Extension):
         if missing is not None:
             return (Capability("shell", False, f"{missing} was not built", "commands of jobs run where the job runs"),)
         detail = f"sites: {', '.join(self._settings.sites) or 'none'}"
-        return (Capability("shell", True, detail, "jobs in a sandbox need a token of their tenant's own"),)
+        return (Capability("shell", True, detail, "jobs in a sandbox need a site that names their tenant"),)
 
     def page(self, tenant: str | None) -> Page | None:
         """A tenant sees its own row."""
@@ -319,18 +358,15 @@ class Shell(Extension):
                 name, text, ("tenant",), {(one,): float(told.get(key, 0)) for one, told in self._agents.items()}
             )
         for name, key, text in (
-            (
-                "shoal_shell_round_trip_seconds",
-                "round_trip_s",
-                "To a site and back, as the agent of a tenant measures it",
-            ),
-            (
-                "shoal_shell_link_bytes_per_second",
-                "bytes_per_s",
-                "Rate of the link to a site while it was the bottleneck",
-            ),
+            ("round_trip_seconds", "round_trip_s", "To a site and back, as the agent of a tenant measures it"),
+            ("link_bytes_per_second", "bytes_per_s", "Rate of the link to a site while it was the bottleneck"),
+            ("mount_bytes_per_second", "mount_bytes_per_s", "Rate at which the mount of a site gives a large file"),
         ):
-            yield gauge(name, text, ("tenant", "site"), {
+            yield gauge(f"shoal_shell_{name}", text, ("tenant", "site"), {
                 (tenant, site["name"]): float(site[key])
                 for tenant, told in self._agents.items() for site in told.get("sites", ()) if site.get(key)
             })  # fmt: skip
+
+
+def _at_its_place(path: Path, *, read_only: bool = True) -> Mount:
+    return Mount(path, path, read_only=read_only)
