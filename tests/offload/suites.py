@@ -123,7 +123,7 @@ def run_tests(arguments: Sequence[str], environ: Mapping[str, str], folder: Path
     report = folder / "report.xml"
     report.unlink(missing_ok=True)
     argv = [
-        sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider",
+        sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", _installed(), "-p", "no:cacheprovider",
         "-p", "no:warnings", "-q", "--tb=line", "-n", "1", "--max-worker-restart", "100", "--timeout", str(_TEST_S),
         "--timeout-method", "thread", "--junitxml", str(report), "--pyargs", *arguments,
     ]  # fmt: skip
@@ -143,13 +143,19 @@ def run_tests(arguments: Sequence[str], environ: Mapping[str, str], folder: Path
     return Outcome(passed, failed)
 
 
+def _installed() -> str:
+    """Where the tests lie: the names of tests begin with their path below it."""
+    spec = importlib.util.find_spec("numpy")
+    assert spec is not None and spec.origin is not None
+    return str(Path(spec.origin).parent.parent)
+
+
 def _id(case: ElementTree.Element, modules: Collection[str]) -> str:
-    place = case.get("classname", "")
+    place, name = case.get("classname", ""), case.get("name", "")
     for module in modules:
-        before, found, rest = place.rpartition(module)
-        if found and (not before or before.endswith(".")) and (not rest or rest.startswith(".")):
-            return "::".join((module, *filter(None, rest.split(".")), case.get("name", "")))
-    return f"{place}::{case.get('name', '')}"
+        if place == module or place.startswith(module + "."):
+            return "::".join((module, *filter(None, place.removeprefix(module).split(".")), name))
+    return f"{place}::{name}"  # a process that ended, or a file that could not be read
 
 
 def _functions(tests: Collection[str]) -> list[str]:

@@ -141,10 +141,11 @@ class Installation:
         self._undo.append(undo)
 
     def _frames(self) -> None:
-        from shoal.offload.frames import calls, strings
+        from shoal.offload.frames import calls, entry, strings
         from shoal.offload.frames.series import copy_on_write, install
         from shoal.offload.frames.trial import Engine
 
+        self._undo.append(entry.install())
         self._undo.append(strings.install())
         chooser = self._evaluator.chooser
         self._undo.append(calls.install(Engine(self.settings, chooser.history, chooser.trust)))
