@@ -11,7 +11,6 @@ import pytest
 
 from shoal.offload import OffloadSettings, install, uninstall
 
-
 TAKING: dict[str, Any] = {
     "series": lambda a: pd.Series(a),
     "series that shares": lambda a: pd.Series(a, copy=False),

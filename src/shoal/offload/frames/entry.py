@@ -48,7 +48,7 @@ def _stored(original: Any) -> Any:
 def _held(original: Any) -> Any:
     @passed_by
     @functools.wraps(original)
-    def __init__(self: Any, values: Any, *args: Any, **options: Any) -> None:  # noqa: N807
+    def __init__(self: Any, values: Any, *args: Any, **options: Any) -> None:
         if type(values) in _CAPTURED:
             _plainly(functools.partial(original, self), values, *args, **options)
         else:
