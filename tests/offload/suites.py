@@ -46,7 +46,8 @@ SUITES: dict[str, tuple[str, ...]] = {
 """Folders and files of tests, by suite."""
 
 _LEFT_OUT = ("test_simd.py", "test_simd_module.py", "test_cython.py", "test_limited_api.py", "test_umath_accuracy.py")
-"""They test NumPy's compiled kernels, or need a compiler."""
+"""They test NumPy's compiled kernels, or need a compiler. Left out besides: `numpy.f2py`, `numpy.distutils`, and what
+the libraries mark as slow, as `numpy.test()` does."""
 
 _PIECE_BYTES = 150_000
 _TEST_S, _PIECE_S = 300, 5400
@@ -130,7 +131,7 @@ def run_tests(arguments: Sequence[str], environ: Mapping[str, str], folder: Path
     report.unlink(missing_ok=True)
     argv = [
         sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", _installed(), "-p", "no:cacheprovider",
-        "-p", "no:warnings", "-q", "--tb=line", "-n", "1", "--max-worker-restart", "100", "--timeout", str(_TEST_S),
+        "-p", "no:warnings", "-q", "--tb=line", "-m", "not slow", "-n", "1", "--max-worker-restart", "100", "--timeout", str(_TEST_S),
         "--timeout-method", "thread", "--junitxml", str(report), "--pyargs", *arguments,
     ]  # fmt: skip
     ended = subprocess.run(

@@ -91,7 +91,8 @@ def test_what_pends_before_a_hidden_write_has_the_values_before_it(captured: Non
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("make", [
     memoryview, np.frombuffer, lambda a: np.ma.array(a, copy=False), lambda a: np.matrix(a, copy=False).A1,
-    lambda a: np.unstack(a.reshape(1, 100))[0], np.asarray_chkfinite, lambda a: a.view(type("O", (np.ndarray,), {})),
+    lambda a: np.unstack(a.reshape(1, 100))[0], lambda a: np.asarray_chkfinite(a),
+    lambda a: a.view(type("O", (np.ndarray,), {})),
 ])  # fmt: skip
 def test_what_pends_while_another_name_of_the_memory_is_written(captured: None, make: Any, kind: str) -> None:
     a = KINDS[kind]()
