@@ -131,8 +131,8 @@ def run_tests(arguments: Sequence[str], environ: Mapping[str, str], folder: Path
     report.unlink(missing_ok=True)
     argv = [
         sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", _installed(), "-p", "no:cacheprovider",
-        "-p", "no:warnings", "-q", "--tb=line", "-m", "not slow", "-n", "1", "--max-worker-restart", "100", "--timeout", str(_TEST_S),
-        "--timeout-method", "thread", "--junitxml", str(report), "--pyargs", *arguments,
+        "-p", "no:warnings", "-q", "--tb=line", "-m", "not slow", "-n", "1", "--max-worker-restart", "100",
+        "--timeout", str(_TEST_S), "--timeout-method", "thread", "--junitxml", str(report), "--pyargs", *arguments,
     ]  # fmt: skip
     ended = subprocess.run(
         argv, env=dict(environ), cwd=folder, capture_output=True, text=True, check=False, timeout=_PIECE_S

@@ -1,4 +1,4 @@
-"""Memory of captured arrays that is written where no class sees it: what pends before a write shows the values before."""
+"""Memory of captured arrays that is written where no class sees it: what pends before that has the values before."""
 
 from __future__ import annotations
 
