@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import io
 import operator
-import pickle
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -56,7 +55,6 @@ WRITES: dict[str, Callable[[Any], Any]] = {
     "frombuffer": lambda a: _put(np.frombuffer(a)),
     "ndarray of a buffer": lambda a: _put(np.ndarray(100, float, a)),
     "pack_into": lambda a: struct.pack_into("100d", a, 0, *[3.0] * 100),
-    "pickle buffer": lambda a: _bytes(pickle.PickleBuffer(a)),
     "address": lambda a: ctypes.memset(a.ctypes.data, 0, 800),
     "state": lambda a: a.__setstate__(np.zeros(100).__reduce__()[2]),
     "astype": lambda a: _put(a.astype(float, copy=False)),
