@@ -75,6 +75,7 @@ class Installation:
             ("sklearn.decomposition._truncated_svd", lambda: self._decomposition("_truncated_svd", "TruncatedSVD.fit")),
             ("sklearn.decomposition._pca", lambda: self._decomposition("_pca", "PCA.fit")),
             ("sklearn.neighbors._classification", self._neighbours),
+            ("torch", self._tensors),
             *plugins.actions(sys.path, self._undo).items(),
         ):
             if name in sys.modules:
@@ -165,6 +166,13 @@ class Installation:
         if "sklearnex" in self.settings.allowed and not self.settings.strict:
             module = sys.modules["sklearn.neighbors._classification"]
             self._replace(module.KNeighborsClassifier, "predict", predicting)
+
+    def _tensors(self) -> None:
+        if "numpy" not in sys.modules:
+            return
+        from shoal.offload.arrays.creation import with_plain_arrays
+
+        self._replace(sys.modules["torch"], "from_numpy", with_plain_arrays)
 
     def _replace(self, owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
         original = getattr(owner, name)

@@ -115,7 +115,7 @@ class Creation:
             if hasattr(np.random, name) and name != "shuffle":  # the legacy one writes as the program would
                 self._replace(np.random, name, self._fresh(getattr(np.random, name)))
         self._replace(np, "nditer", _iterators(np.nditer))
-        self._replace(np, "nested_iters", _nested(np.nested_iters))
+        self._replace(np, "nested_iters", with_plain_arrays(np.nested_iters))
         self._replace(np.random, "default_rng", _generators(np.random.default_rng))
 
     def _replace(self, module: Any, name: str, wrapper: Any) -> None:
@@ -192,12 +192,14 @@ def _iterators(original: Any) -> Any:
     return _Nditer("nditer", (), names)
 
 
-def _nested(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def nested_iters(op: Any, *args: Any, **options: Any) -> Any:
-        return original(_escaped(op), *args, **options)
+def with_plain_arrays(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose first argument is kept by native code: a plain array, whose memory others write."""
 
-    return nested_iters
+    @functools.wraps(original)
+    def take(first: Any, *args: Any, **options: Any) -> Any:
+        return original(_escaped(first), *args, **options)
+
+    return take
 
 
 def _escaped(operands: Any) -> Any:
