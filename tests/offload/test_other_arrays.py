@@ -98,3 +98,12 @@ def test_pytorchs_operations_give_what_numpy_gives() -> None:
         if device.can(one) and not _compared(device, one):
             wrong.append(name)
     assert wrong == []
+
+
+def test_pytorch_takes_captured_arrays_and_writes_into_them(captured: None) -> None:
+    torch = pytest.importorskip("torch")
+    a = np.arange(100.0)
+    later = a + 1
+    torch.from_numpy(a).zero_()
+    assert (later[99], a[99]) == (100.0, 0.0)
+    assert float(torch.from_numpy(a + 1).sum()) == 100.0

@@ -75,6 +75,7 @@ class Installation:
             ("sklearn.decomposition._truncated_svd", lambda: self._decomposition("_truncated_svd", "TruncatedSVD.fit")),
             ("sklearn.decomposition._pca", lambda: self._decomposition("_pca", "PCA.fit")),
             ("sklearn.neighbors._classification", self._neighbours),
+            ("torch", self._tensors),
             *plugins.actions(sys.path, self._undo).items(),
         ):
             if name in sys.modules:
@@ -141,10 +142,11 @@ class Installation:
         self._undo.append(undo)
 
     def _frames(self) -> None:
-        from shoal.offload.frames import calls, strings
+        from shoal.offload.frames import calls, entry, strings
         from shoal.offload.frames.series import copy_on_write, install
         from shoal.offload.frames.trial import Engine
 
+        self._undo.append(entry.install())
         self._undo.append(strings.install())
         chooser = self._evaluator.chooser
         self._undo.append(calls.install(Engine(self.settings, chooser.history, chooser.trust)))
@@ -164,6 +166,13 @@ class Installation:
         if "sklearnex" in self.settings.allowed and not self.settings.strict:
             module = sys.modules["sklearn.neighbors._classification"]
             self._replace(module.KNeighborsClassifier, "predict", predicting)
+
+    def _tensors(self) -> None:
+        if "numpy" not in sys.modules:
+            return
+        from shoal.offload.arrays.creation import with_plain_arrays
+
+        self._replace(sys.modules["torch"], "from_numpy", with_plain_arrays)
 
     def _replace(self, owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
         original = getattr(owner, name)

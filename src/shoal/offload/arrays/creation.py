@@ -13,7 +13,7 @@ import numpy as np
 from shoal.offload.arrays.lazy import Lazy
 from shoal.offload.arrays.results import KINDS
 from shoal.offload.arrays.state import is_program, state
-from shoal.offload.arrays.tracked import Guarded, Tracked, memory, strip
+from shoal.offload.arrays.tracked import Guarded, Tracked, escaping, memory, plain, strip
 
 _FRESH = (
     "zeros", "ones", "empty", "full", "arange", "linspace", "logspace", "geomspace", "eye", "identity", "tri",
@@ -22,7 +22,8 @@ _FRESH = (
 )  # fmt: skip
 """Functions that give new arrays. Those that are like a captured one are called through its class."""
 
-_CONVERTING = ("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "require")
+_CONVERTING = ("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "require",
+               "asarray_chkfinite")  # fmt: skip
 """Functions that give a new array or their argument: a pending one is computed first."""
 
 _PATIENCE = 10_000
@@ -113,6 +114,8 @@ class Creation:
         for name in (*_DRAWS, *_LEGACY):
             if hasattr(np.random, name) and name != "shuffle":  # the legacy one writes as the program would
                 self._replace(np.random, name, self._fresh(getattr(np.random, name)))
+        self._replace(np, "nditer", _iterators(np.nditer))
+        self._replace(np, "nested_iters", with_plain_arrays(np.nested_iters))
         self._replace(np.random, "default_rng", _generators(np.random.default_rng))
 
     def _replace(self, module: Any, name: str, wrapper: Any) -> None:
@@ -140,7 +143,7 @@ class Creation:
     def _converting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def convert(*args: Any, **options: Any) -> Any:
             if args and type(args[0]) in _CAPTURED:
-                return _converted(original, args[0], args[1:], options)
+                return _converted(original, args[0], args[1:], options, is_program(sys._getframe(1)))
             result = original(*args, **options)
             if type(result) is not np.ndarray or result.size < state.threshold:
                 self._small += 1
@@ -156,16 +159,53 @@ class Creation:
 _CAPTURED = frozenset((Lazy, Tracked, Guarded))
 
 
-def _converted(original: Callable[..., Any], given: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """A captured array as NumPy would have it: the plain class, or itself where subclasses are kept."""
+def _converted(
+    original: Callable[..., Any], given: Any, args: tuple[Any, ...], options: dict[str, Any], program: bool
+) -> Any:
+    """A captured array as NumPy would have it: the plain class, or itself where the program keeps subclasses."""
     array = given.compute() if type(given) is Lazy else given
     memory.flush(array)
     result = original(array, *args, **options)
+    if not program and type(result) in _CAPTURED:
+        result = plain(result)
     if type(result) is np.ndarray:
         if result.base is None:
             return own(result)
         memory.expose(array)
     return result
+
+
+class _Nditer(type):
+    """A class that its instances are not of: they are NumPy's own."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.original)  # type: ignore[attr-defined]
+
+
+def _iterators(original: Any) -> Any:
+    """`np.nditer`, which cannot be a base class: its instances read and write memory where nothing sees it."""
+
+    def make(_: Any, op: Any, *args: Any, **options: Any) -> Any:
+        return original(_escaped(op), *args, **options)
+
+    names = {"__new__": make, "original": original, "__doc__": original.__doc__, "__module__": "numpy"}
+    return _Nditer("nditer", (), names)
+
+
+def with_plain_arrays(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose first argument is kept by native code: a plain array, whose memory others write."""
+
+    @functools.wraps(original)
+    def take(first: Any, *args: Any, **options: Any) -> Any:
+        return original(_escaped(first), *args, **options)
+
+    return take
+
+
+def _escaped(operands: Any) -> Any:
+    if type(operands) in _CAPTURED:
+        return escaping(operands.compute() if type(operands) is Lazy else operands)
+    return type(operands)(map(_escaped, operands)) if type(operands) in (list, tuple) else operands
 
 
 def _generators(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -218,7 +218,7 @@ class Evaluator:
             return getattr(args[0], _REDUCTIONS[name])()
         elif name in ("shape", "ndim") and len(args) == 1 and not options:
             return getattr(args[0], name)
-        elif name in _VIEWS:
+        elif name in _VIEWS and is_program(frame):
             return function._implementation(*map(_computed, args), **options)
         taken, named = strip(args), strip(options)
         began = time.perf_counter()
@@ -227,7 +227,7 @@ class Evaluator:
         for each, given in (*zip(args, taken, strict=True), *((options[key], named[key]) for key in options)):
             if result is given and type(result) is np.ndarray:
                 return each  # the caller's own array, which was written
-        if type(result) is np.ndarray and result.base is not None:
+        if _may_share(result):
             for each in args:
                 if isinstance(each, np.ndarray):
                     _exposed(each)
@@ -256,6 +256,13 @@ _reducers = {
     "min": Reducer("min", lambda block: np.minimum.reduce(block, axis=None)),
     "max": Reducer("max", lambda block: np.maximum.reduce(block, axis=None)),
 }
+
+
+def _may_share(result: Any) -> bool:
+    """Whether it may hold memory of an argument."""
+    if type(result) is tuple or type(result) is list:
+        return any(map(_may_share, result))
+    return isinstance(result, np.ndarray) and result.base is not None
 
 
 def _exposed(value: Any) -> None:

@@ -10,6 +10,7 @@ from weakref import ref
 
 import numpy as np
 
+from shoal.offload.arrays.exports import watch_buffers
 from shoal.offload.arrays.state import state
 from shoal.offload.arrays.tracked import ALONE, REFERENCED, escaping, memory, pending_classes, plain, strip, track
 
@@ -115,7 +116,7 @@ class Lazy(_Fields):
         return np.array(plain(self.look()), dtype=dtype, copy=copy)
 
     def __buffer__(self, flags: int) -> Any:
-        return memoryview(escaping(self.compute()))
+        return escaping(self.compute()).__buffer__(flags)
 
     @property
     def __array_interface__(self) -> Any:
@@ -209,3 +210,4 @@ fields: dict[str, Callable[[Any, Any], None]] = {
 """Sets a field of a pending result."""
 
 pending_classes.add(Lazy)
+watch_buffers(Lazy, lambda lazy: escaping(lazy.compute()))

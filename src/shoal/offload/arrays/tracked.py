@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.offload.arrays.exports import watch_buffers
 from shoal.offload.arrays.memory import Memory, base_of
 from shoal.offload.arrays.results import KINDS
 from shoal.offload.arrays.state import state
@@ -82,9 +83,14 @@ class Tracked(np.ndarray[Any, Any]):
     def view(self, *args: Any, **options: Any) -> Any:
         memory.flush(self)
         found = np.ndarray.view(self, *args, **options)
-        if not isinstance(found, Tracked):
+        if type(found) is np.ndarray:
             memory.expose(self)
+        elif not isinstance(found, Tracked):
+            memory.escape(self)  # a subclass holds this array, and not its root
         return found
+
+    def __buffer__(self, flags: int) -> Any:
+        return escaping(self).__buffer__(flags)
 
     @property
     def data(self) -> Any:
@@ -147,7 +153,10 @@ def _fresh(name: str) -> Callable[..., Any]:
 
     def method(self: Any, *args: Any, **options: Any) -> Any:
         taken, named = strip(args), strip(options)
-        result = getattr(plain(self), name)(*taken, **named)
+        own = plain(self)
+        result = getattr(own, name)(*taken, **named)
+        if result is own:
+            return self
         for each, given in (*zip(args, taken, strict=True), *((options[key], named[key]) for key in options)):
             if result is given:
                 return each  # the caller's own array, which was written
@@ -157,7 +166,10 @@ def _fresh(name: str) -> Callable[..., Any]:
     return method
 
 
-for _name in ("__copy__", "copy", "astype", "flatten", "take", "repeat", "compress", "cumsum", "cumprod", "round"):
+for _name in (
+    "__copy__", "copy", "astype", "flatten", "take", "repeat", "compress", "cumsum", "cumprod", "round", "dot",
+    "choose", "trace", "argmax", "argmin",
+):  # fmt: skip
     setattr(Tracked, _name, _fresh(_name))
 
 
@@ -193,11 +205,13 @@ def _flushing(name: str) -> Any:
 
 
 for _name in (
-    "sort", "fill", "partition", "put", "byteswap", "setfield", "setflags", "getfield",
+    "sort", "fill", "partition", "put", "byteswap", "setfield", "setflags", "getfield", "__setstate__",
 ):  # fmt: skip
     setattr(Guarded, _name, _flushing(_name))
 
 memory = Memory(Tracked, Guarded)
+for _kind in (Tracked, Guarded):
+    watch_buffers(_kind, lambda array: array if escaping(array) is not None else None)
 
 
 def plain(array: Any) -> Any:
