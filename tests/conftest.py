@@ -8,6 +8,7 @@ import functools
 import gc
 import os
 import tempfile
+import types
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -17,6 +18,7 @@ import typer.testing
 from hypothesis import Phase, settings
 
 import shoal.store.store
+from shoal.control.home import garbage
 from shoal.engine.simulated import VirtualLoop
 from shoal.store.database import Database
 from shoal.store.tables import Tables
@@ -121,4 +123,13 @@ def _new_databases_are_copies(tmp_path_factory: pytest.TempPathFactory) -> Itera
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shoal.store.store, "migrate", copying)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_memory_is_given_back() -> Iterator[None]:
+    """A server looks through its whole memory every ten minutes: in virtual time of days that is all that it does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(garbage, "gc", types.SimpleNamespace(collect=lambda: 0))
+        patch.setattr(garbage, "give_back", lambda: None)
         yield
