@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import os
+import tempfile
+import types
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 import structlog
 import typer.testing
 from hypothesis import Phase, settings
 
+import shoal.store.store
+from shoal.control.home import garbage
 from shoal.engine.simulated import VirtualLoop
+from shoal.store.database import Database
+from shoal.store.tables import Tables
 
 VIRTUAL_START = 1_700_000_000.0
 
@@ -87,4 +94,42 @@ def _one_tree_of_commands() -> Iterator[None]:
     """`CliRunner` reads the signatures of commands at each call; here once for each app, as a process does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.testing, "_get_command", functools.cache(typer.main.get_command))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _new_databases_are_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A process makes the tables of SQLite once; each new database with the same tables begins as a copy of that."""
+    migrate = shoal.store.store.migrate
+
+    @functools.cache
+    def made(*more: Tables) -> bytes:
+        path = tmp_path_factory.mktemp("tables") / "shoal.db"
+        database = Database(f"sqlite:///{path}", sync=False)
+        migrate(database, more)
+        database.close()
+        return path.read_bytes()
+
+    def copying(database: Database, more: Sequence[Tables] = ()) -> None:
+        path = database.path
+        if path is not None and path.parent.is_dir() and not path.exists():
+            whole = made(*more)
+            # With mode 0600. An error here is met below too, and told there.
+            with contextlib.suppress(OSError), tempfile.NamedTemporaryFile(dir=path.parent) as copy:
+                copy.write(whole)
+                copy.flush()
+                os.link(copy.name, path)
+        migrate(database, more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shoal.store.store, "migrate", copying)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_memory_is_given_back() -> Iterator[None]:
+    """A server looks through its whole memory every ten minutes: in virtual time of days that is all that it does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(garbage, "gc", types.SimpleNamespace(collect=lambda: 0))
+        patch.setattr(garbage, "give_back", lambda: None)
         yield
