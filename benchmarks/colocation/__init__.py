@@ -15,7 +15,7 @@ import numpy as np
 from colocation.profiling import Profile, worth_alone, worth_beside
 from colocation.together import PairSource, Together
 from shoal.core import Reason, Throughput
-from shoal.schedule.oracle import Estimate, Oracle, Sample, Source
+from shoal.schedule.oracle import Oracle, Sample, Source
 from shoal.schedule.oracle.beliefs import Rates
 from shoal.schedule.oracle.reports import Place
 from shoal.schedule.types import Array
