@@ -16,17 +16,46 @@ That larger clusters stay held back, and 0.5 % as the product's rate, were decid
 from __future__ import annotations
 
 import csv
+import math
 import random
 import statistics
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, stdev
+from typing import Self
 
 from common import Row, parser, report
+from scipy.special import stdtrit
 
+from shoal.core import Invalid
 from shoal.forecast import detect
 from shoal.forecast.bottleneck import SENSORS
-from shoal.forecast.cluster import Efficiency
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """Speed of clusters that nothing holds back, as a part of their workers' speed alone: mean and standard deviation
+    over `clusters` of them."""
+
+    mean: float
+    std: float
+    clusters: int
+
+    @classmethod
+    def fit(cls, parts: Sequence[float]) -> Self:
+        if len(parts) < 3:
+            raise Invalid(f"what is usual is not known from {len(parts)} clusters; at least 3 are needed")
+        return cls(fmean(parts), stdev(parts), len(parts))
+
+    def held_back(self, alone_per_s: float, workers: int, steps_per_s: float, *, false_alarms: float = 0.005) -> bool:
+        """Whether a cluster is slower than all but a part `false_alarms` of those that nothing holds back, if their
+        efficiencies are normal. A second parameter server or a better network helps then."""
+        student = float(stdtrit(self.clusters - 1, 1 - false_alarms))
+        least = self.mean - student * self.std * math.sqrt(1 + 1 / self.clusters)
+        return steps_per_s < least * workers * alone_per_s
 
 
 def f1(jobs: int, factor: float) -> float:

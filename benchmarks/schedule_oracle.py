@@ -34,13 +34,14 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+from colocation import PairOracle, PairSource
 from common import Row, parser, report
 from numpy.typing import NDArray
 from scipy import stats
 
 from shoal.forecast import Features, StepTime
 from shoal.forecast.speeds import InferredSpeeds
-from shoal.schedule.oracle import Oracle, Sample, Source
+from shoal.schedule.oracle import Oracle, Sample
 
 Array = NDArray[np.float64]
 
@@ -114,7 +115,7 @@ class Experiment:
     def __init__(self, table: Table, references: NDArray[np.intp], new: int) -> None:
         self.table, self.references, self.new = table, references, new
         self.others = [at for at in range(len(table.kinds)) if at != new or new in references]
-        self.oracle = Oracle()
+        self.oracle = PairOracle()
         alone = [(table.kinds[at], table.alone[at]) for at in self.others] + [(NEW, table.alone[new])]
         self.oracle.observe(
             Sample("", kind, type_, rate, 1.0, 0.0)
@@ -156,10 +157,10 @@ class Experiment:
         for at, type_ in enumerate(TYPES):
             for other in range(shape[1]):
                 beside = self.table.kinds[other] if other in self.others else NEW
-                found = self.oracle.estimate(NEW, type_, beside=beside)
+                found = self.oracle.beside(NEW, type_, beside)
                 keeps[at, other] = found.throughput.per_s / self.table.alone[self.new, at]
                 std[at, other] = found.throughput.std_per_s / self.table.alone[self.new, at]
-                predicted[at, other] = found.source is Source.PAIRS
+                predicted[at, other] = found.source is PairSource.PAIRS
         return keeps, std, predicted
 
 

@@ -11,23 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.device import native
-from shoal.device.policy import (
-    Class,
-    Decision,
-    Plan,
-    Profile,
-    Rules,
-    Tenant,
-    Verdict,
-    Way,
-    Ways,
-    bound_ns,
-    choose,
-    decide,
-    learn,
-    next_gap_ns,
-    start_ns,
-)
+from shoal.device.policy import Class, Decision, Rules, Tenant, Verdict, Way, Ways, bound_ns, decide
+from tests.device.launching import Plan, Profile, choose, learn, next_gap_ns, start_ns
 
 pytestmark = pytest.mark.skipif(not native.capability().available, reason=native.capability().detail)
 

@@ -13,8 +13,8 @@ import pytest
 
 from shoal.core import Unavailable
 from shoal.device import native
-from shoal.device.policy import Profile, Way
-from shoal.device.profile import Kernel, Profiles, hash_of
+from shoal.device.policy import Way
+from tests.device.launching import Kernel, Profile, Profiles, hash_of
 
 pytestmark = pytest.mark.skipif(not native.capability().available, reason=native.capability().detail)
 
@@ -100,7 +100,7 @@ def test_it_holds_a_few_thousand_and_forgets_what_was_not_seen_for_longest(path:
 WRITER = """
 import os, sys, random
 from pathlib import Path
-from shoal.device.profile import Kernel, Profiles
+from tests.device.launching import Kernel, Profiles
 from shoal.device.policy import Way
 profiles, rng = Profiles(Path(sys.argv[1])), random.Random(int(sys.argv[2]))
 print("writes", flush=True)

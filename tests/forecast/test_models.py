@@ -7,12 +7,13 @@ import math
 import random
 
 import pytest
+from forecast_bottleneck import Efficiency
 from hypothesis import given
 from hypothesis import strategies as some
 
 from shoal.core import Estimate, Invalid
 from shoal.forecast import CheckpointTime, ClusterSpeed, Exposure, Features, HourlyLifetimes, StepTime, best_interval_s
-from shoal.forecast.cluster import Efficiency, Measured
+from shoal.forecast.cluster import Measured
 from shoal.forecast.devices import DEVICES
 from shoal.forecast.fitting import interval_width, non_negative
 from shoal.forecast.lifetimes import HOUR_S, hour_factors

@@ -1,4 +1,5 @@
-"""The throughput oracle through its public face: what it says, how sure it is, and what it came from."""
+"""The throughput oracle through its public face: what it says, how sure it is, and what it came from. Beside it that
+of pairs, which benchmarks use."""
 
 from __future__ import annotations
 
@@ -10,13 +11,14 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from colocation import PairEstimate, PairOracle, PairSource
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.core import Estimate as Forecast
 from shoal.core import Invalid
 from shoal.schedule import Pool, decide, problem_of
-from shoal.schedule.oracle import Oracle, Sample, Source
+from shoal.schedule.oracle import Estimate, Oracle, Sample, Source
 from shoal.schedule.oracle.ratios import Ratios
 from shoal.schedule.types import JobView
 
@@ -39,10 +41,14 @@ def sample(
     return Sample(job, kind, column, rate * seconds, seconds, at, beside, restarted)
 
 
-def taught(*samples: Sample) -> Oracle:
-    oracle = Oracle()
+def taught(*samples: Sample) -> PairOracle:
+    oracle = PairOracle()
     oracle.observe(samples)
     return oracle
+
+
+def told(oracle: PairOracle, kind: str, column: str, beside: str | None) -> Estimate | PairEstimate:
+    return oracle.estimate(kind, column) if beside is None else oracle.beside(kind, column, beside)
 
 
 class World:
@@ -74,14 +80,14 @@ class World:
             runs = rate > 0
             yield Sample("", self.kinds[kind], TYPES[at], rate, float(runs), 0.0, self.kinds[other], fits=bool(runs))
 
-    def oracle(self, known: Sequence[int]) -> Oracle:
+    def oracle(self, known: Sequence[int]) -> PairOracle:
         found = taught(*self.samples(range(len(self.kinds))))
         found.observe(each for one in known for two in known for at in range(3) for each in self.pair(one, at, two))
         return found
 
-    def error(self, oracle: Oracle, kind: int, others: Sequence[int]) -> float:
+    def error(self, oracle: PairOracle, kind: int, others: Sequence[int]) -> float:
         rates = [
-            [oracle.estimate(self.kinds[kind], type_, beside=self.kinds[other]).throughput.per_s for other in others]
+            [oracle.beside(self.kinds[kind], type_, self.kinds[other]).throughput.per_s for other in others]
             for type_ in TYPES
         ]
         return float(np.abs(np.array(rates) / self.alone[kind][:, None] - self.keeps[kind][:, others]).mean())
@@ -216,7 +222,7 @@ def test_predictions_scale_with_what_was_measured(seed: int, scale: float, own: 
     one, other = taught(*known), taught(*map(in_units, known))
     for column in TYPES:
         for beside in (None, "k0", "k2", "k4"):
-            first, second = (oracle.estimate("k4", column, beside=beside) for oracle in (one, other))
+            first, second = (told(oracle, "k4", column, beside) for oracle in (one, other))
             assert first.source is second.source
             assert second.throughput.per_s == pytest.approx(first.throughput.per_s * scale * own, rel=1e-6)
             assert second.throughput.std_per_s == pytest.approx(first.throughput.std_per_s * scale * own, rel=1e-6)
@@ -252,12 +258,12 @@ def test_unseen_pairs_are_completed_from_a_few() -> None:
         plain.append(before)
         for at, column in enumerate(TYPES):
             for other in known:
-                found = oracle.estimate("k12", column, beside=f"k{other}")
+                found = oracle.beside("k12", column, f"k{other}")
                 if (at, other) in tried:
                     assert found.source is Source.MEASURED
                     assert found.throughput.per_s == pytest.approx(world.keeps[new, at, other] * world.alone[new, at])
                     continue
-                assert found.source is Source.PAIRS
+                assert found.source is PairSource.PAIRS
                 off = abs(found.throughput.per_s - world.keeps[new, at, other] * world.alone[new, at])
                 covered.append(off <= 1.645 * found.throughput.std_per_s)
     assert np.mean(errors) <= 0.02
@@ -270,8 +276,8 @@ def test_two_unknown_kinds_are_paired_by_what_others_say_of_each() -> None:
     oracle = world.oracle(range(12))
     for new in (12, 13):
         oracle.observe(each for at in range(3) for other in (0, 3, 6, 9) for each in world.pair(new, at, other))
-    found = oracle.estimate("k12", "slow", beside="k13")
-    assert found.source is Source.PAIRS
+    found = oracle.beside("k12", "slow", "k13")
+    assert found.source is PairSource.PAIRS
     assert found.throughput.per_s == pytest.approx(world.keeps[12, 0, 13] * world.alone[12, 0], rel=0.2)
 
 
@@ -284,7 +290,7 @@ def test_a_kind_that_behaves_like_a_known_one_is_taken_for_it() -> None:
     for other in (0, 1, 2, 3):
         rate = world.keeps[5, 0, other] * 3 * world.alone[5, 0] * 1.01
         oracle.observe([Sample("", "again", "slow", rate, 1.0, 0.0, f"k{other}")])
-    found = oracle.estimate("again", "fast", beside="k9")
+    found = oracle.beside("again", "fast", "k9")
     assert found.reason.facts["like"] == "k5"
     assert found.throughput.per_s == pytest.approx(world.keeps[5, 2, 9] * world.alone[5, 2], rel=1e-6)
 
@@ -298,7 +304,7 @@ def test_kinds_that_do_not_fit_together_are_told_by_their_sizes() -> None:
         oracle.observe(each for at in range(3) for other in (1, 4, 7, 10, 13) for each in world.pair(new, at, other))
         for at, column in enumerate(TYPES):
             for other in range(14):
-                found = oracle.estimate(f"k{new}", column, beside=f"k{other}")
+                found = oracle.beside(f"k{new}", column, f"k{other}")
                 right.append((found.source is Source.UNFIT) == (world.keeps[new, at, other] == 0))
                 assert (found.throughput.per_s == 0) == (found.source is Source.UNFIT)
     assert np.mean(right) >= 0.9
@@ -309,17 +315,17 @@ def test_a_pair_that_ran_out_of_memory_is_not_packed_until_it_runs() -> None:
                     sample(3, at=1, kind="b", beside="a"))  # fmt: skip
     assert oracle.pair_rates(["a", "b"], ["slow"])[0, 1, 0] == pytest.approx(6)
     oracle.observe([Sample("j", "a", "slow", 0, 0, 2.0, beside="b", fits=False)])
-    assert oracle.estimate("a", "slow", beside="b", job="j").source is Source.UNFIT
+    assert oracle.beside("a", "slow", "b", job="j").source is Source.UNFIT
     assert not oracle.pair_rates(["a", "b"], ["slow"])[0, 1].any()
     assert not oracle.pair_rates(["a", "b"], ["slow"])[1, 0].any(), "both or neither"
     oracle.observe([sample(6, at=3, kind="a", beside="b")])
-    assert oracle.estimate("a", "slow", beside="b").throughput.per_s == pytest.approx(6, rel=0.1)
+    assert oracle.beside("a", "slow", "b").throughput.per_s == pytest.approx(6, rel=0.1)
 
 
 def test_a_kind_too_large_for_a_type_is_not_offered_there() -> None:
     oracle = taught(sample(10, column="fast"), Sample("j", "a", "slow", 0, 0, 0.0, fits=False), sample(4, kind="b"))
     assert set(oracle.throughputs("a", ["slow", "fast"])) == {"fast"}
-    assert oracle.estimate("a", "slow", beside="b").source is Source.UNFIT
+    assert oracle.beside("a", "slow", "b").source is Source.UNFIT
 
 
 # what is not known
@@ -336,14 +342,14 @@ def test_an_unknown_kind_is_a_guess_that_says_so() -> None:
     typical = np.exp(np.log(world.alone[:, 2] / world.alone[:, 0]).mean())
     ratio = found.throughput.per_s / oracle.estimate("never seen", "slow").throughput.per_s
     assert ratio == pytest.approx(typical, rel=0.05), "types in their average ratio"
-    assert oracle.estimate("never seen", "fast", beside="k0").throughput.per_s == 0, "nobody is packed on a guess"
+    assert oracle.beside("never seen", "fast", "k0").throughput.per_s == 0, "nobody is packed on a guess"
     assert not oracle.pair_rates(["never seen", "k0"], ["fast"])[0].any()
 
 
 def test_a_type_that_nobody_ran_on_is_a_guess_too() -> None:
     oracle = World(8).oracle(range(8))
     assert oracle.estimate("k1", "brand new").source is Source.GUESS
-    assert oracle.estimate("k1", "brand new", beside="k2").throughput.per_s == 0
+    assert oracle.beside("k1", "brand new", "k2").throughput.per_s == 0
 
 
 def test_an_empty_oracle_treats_all_types_alike() -> None:
@@ -358,7 +364,7 @@ def test_an_empty_oracle_treats_all_types_alike() -> None:
 def test_estimates_are_positive_and_finite_whatever_was_reported(
     reports: list[tuple[str, str, str | None, float, float, bool]],
 ) -> None:
-    oracle = Oracle()
+    oracle = PairOracle()
     with np.errstate(all="raise"):
         for at, (kind, column, beside, rate, seconds, fits) in enumerate(reports):
             amount = (rate * seconds, seconds) if fits else (0.0, 0.0)
@@ -366,7 +372,7 @@ def test_estimates_are_positive_and_finite_whatever_was_reported(
         for kind in "abcd":
             for column in TYPES:
                 for beside in (None, "a", "b", "d"):
-                    found = oracle.estimate(kind, column, beside=beside)
+                    found = told(oracle, kind, column, beside)
                     throughput = found.throughput
                     assert math.isfinite(throughput.per_s)
                     assert math.isfinite(throughput.std_per_s)
@@ -393,8 +399,8 @@ def test_what_nothing_tells_is_profiled_first_and_nothing_once_all_is_known() ->
 
 
 def test_chosen_pairs_leave_less_doubt_than_drawn_ones() -> None:
-    def doubt(oracle: Oracle) -> float:
-        found = [oracle.estimate("k11", type_, beside=f"k{at}").throughput for type_ in TYPES for at in range(11)]
+    def doubt(oracle: PairOracle) -> float:
+        found = [oracle.beside("k11", type_, f"k{at}").throughput for type_ in TYPES for at in range(11)]
         return sum((each.std_per_s / each.per_s) ** 2 for each in found)
 
     drawn, chosen = [], []
@@ -425,12 +431,12 @@ def test_its_state_survives_json_exactly() -> None:
     oracle.observe([sample(1 + at / 7, at, job="x", kind="k5", column="fast") for at in range(20)])
     oracle.observe([sample(3.3, 5, job="y", kind="k5", column="slow", restarted=True)])
     oracle.forget("x")
-    again = Oracle.from_json(json.loads(json.dumps(oracle.as_json())))
+    again = PairOracle.from_json(json.loads(json.dumps(oracle.as_json())))
     assert again.as_json() == oracle.as_json()
     for kind, other in permutations(world.kinds, 2):
         for column in TYPES:
             assert again.estimate(kind, column) == oracle.estimate(kind, column)
-            assert again.estimate(kind, column, beside=other) == oracle.estimate(kind, column, beside=other)
+            assert again.beside(kind, column, other) == oracle.beside(kind, column, other)
     again.observe([sample(3.4, 6, job="y", kind="k5", column="slow")])
     oracle.observe([sample(3.4, 6, job="y", kind="k5", column="slow")])
     assert again.estimate("k5", "slow", job="y") == oracle.estimate("k5", "slow", job="y")

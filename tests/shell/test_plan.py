@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.shell.annotations import Split, load
-from shoal.shell.baselines import dynamic_program, heuristic
 from shoal.shell.calls import Call, Descriptor, Open
 from shoal.shell.plan import HERE, OUTSIDE_BYTES, PASSING_S, flows, plan, ratio_key
 from shoal.shell.sites import Site, Sites
 from shoal.shell.stages import Known, Reachable, Stage, absolute, examine, locales_of
+from tests.shell.posh import dynamic_program, heuristic
 
 ANNOTATIONS = load([])
 SITES = Sites(Path("/x"), {"s": Site("s", "s", {"/mnt/s": "/srv/s"}), "t": Site("t", "t", {"/mnt/t": "/srv/t"})})

@@ -8,12 +8,13 @@ from typing import Any
 
 
 def on_first_use(package: dict[str, Any], names: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package: `package` is its globals, `names` says which module of the package has each."""
+    """The `__getattr__` of a package: `package` is its globals, `names` the names that each of its modules has."""
+    places = {name: module for module, listed in names.items() for name in listed.split()}
 
     def find(name: str) -> Any:
-        if name not in names:
+        if name not in places:
             raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
-        value = package[name] = getattr(import_module(f"{package['__name__']}.{names[name]}"), name)
+        value = package[name] = getattr(import_module(f"{package['__name__']}.{places[name]}"), name)
         return value
 
     return find

@@ -20,19 +20,7 @@ __all__ = [
     "problem_of",
 ]  # fmt: skip
 
-__getattr__ = on_first_use(
-    globals(),
-    {
-        "Allocation": "policy",
-        "Certificate": "policy",
-        "Decision": "policy",
-        "Mode": "policy",
-        "Outlook": "policy.demand",
-        "POLICIES": "policy",
-        "Problem": "policy",
-        "allocate": "policy",
-        "certify": "policy",
-        "decide": "policy",
-        "problem_of": "policy.demand",
-    },
-)
+__getattr__ = on_first_use(globals(), {
+    "policy": "POLICIES Allocation Certificate Decision Mode Problem allocate certify decide",
+    "policy.demand": "Outlook problem_of",
+})  # fmt: skip

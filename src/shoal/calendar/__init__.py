@@ -14,4 +14,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Due", "Missed", "Overlap", "Schedule", "due"]
 
-__getattr__ = on_first_use(globals(), dict.fromkeys(__all__, "schedule"))
+__getattr__ = on_first_use(globals(), {"schedule": "Due Missed Overlap Schedule due"})

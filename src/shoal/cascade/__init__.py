@@ -18,15 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Cascade", "Certificate", "Join", "Lookup", "Recorded", "feature", "optimize"]
 
-__getattr__ = on_first_use(
-    globals(),
-    {
-        "Cascade": "cascade",
-        "Certificate": "certificate",
-        "Join": "features",
-        "Lookup": "features",
-        "Recorded": "features",
-        "feature": "recorded",
-        "optimize": "optimize",
-    },
-)
+__getattr__ = on_first_use(globals(), {
+    "cascade": "Cascade",
+    "certificate": "Certificate",
+    "features": "Join Lookup Recorded",
+    "optimize": "optimize",
+    "recorded": "feature",
+})  # fmt: skip

@@ -1,6 +1,6 @@
 """The policy of a shared device: who may put work on it now, and how a kernel is launched.
 
-It is compiled once (`native/device/policy.cpp`) and bound here, so that tests and simulator decide as front ends do.
+It is compiled once (`native/device/policy.cpp`) and bound here, so that commands and simulator decide as front ends do.
 All functions are pure; times are nanoseconds of any one clock. Raises Unavailable where the library was not built.
 """
 
@@ -101,32 +101,6 @@ class Decision:
         return self.verdict <= Verdict.GO_SHARE
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """What is known of one (kernel, grid, block): means and mean deviations; 0 for never seen."""
-
-    whole_ns: int = 0
-    whole_dev_ns: int = 0
-    slice_ns: int = 0
-    slice_dev_ns: int = 0
-    ticket_ns: int = 0
-    ticket_whole_ns: int = 0
-    slice_blocks: int = 0
-    seen: int = 0
-    wave_blocks: int = 0
-    """How many of its blocks the device runs at once; 0: not known."""
-    firsts: int = 0
-    """Of each mean how many samples it began with, two bits each: whole, slice, ticket, whole by ticket."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    way: Way
-    blocks: int
-    cost_ns: int
-    violates: bool
-
-
 def array(tenants: Sequence[Tenant]) -> ctypes.Array[native.NativeTenant]:
     """As the compiled policy takes them."""
     return (native.NativeTenant * len(tenants))(
@@ -149,29 +123,6 @@ def decide(rules: Rules, tenants: Sequence[Tenant], own: int, *, cost_ns: int, s
 def bound_ns(rules: Rules, tenants: Sequence[Tenant], now_ns: int) -> int:
     """How much best-effort work may be outstanding now."""
     return int(native.library().shoal_bound(rules.to_native(), array(tenants), len(tenants), now_ns))
-
-
-def next_gap_ns(rules: Rules, estimate_ns: int, gap_ns: int) -> int:
-    """The next estimate of a guaranteed tenant's p95 gap between launches, after one: 0 when the device had work."""
-    return int(native.library().shoal_next_gap(rules.to_native(), estimate_ns, gap_ns))
-
-
-def start_ns(rules: Rules, used_ns: int, weight: int, fair_ns: int) -> int:
-    """What a best-effort tenant's fair clock is set to when it begins to wait."""
-    return int(native.library().shoal_start(rules.to_native(), used_ns, weight, fair_ns))
-
-
-def choose(profile: Profile, ways: Ways, *, blocks: int, bound_ns: int) -> Plan:
-    """How to launch a best-effort kernel of `blocks` thread blocks so that its pieces stay under the bound."""
-    found = native.library().shoal_choose(native.NativeProfile(**asdict(profile)), int(ways), blocks, bound_ns)
-    return Plan(Way(found.way), found.blocks, found.cost_ns, bool(found.violates))
-
-
-def learn(profile: Profile, way: Way, *, blocks: int, took_ns: int) -> Profile:
-    """What is known after one more piece has run. By ticket, `blocks` 0 is the time from stop to end."""
-    known = native.NativeProfile(**asdict(profile))
-    native.library().shoal_learn(known, int(way), blocks, took_ns)
-    return Profile(**{field.name: getattr(known, field.name) for field in fields(Profile)})
 
 
 def _reason(verdict: Verdict, own: Tenant, cause: Tenant, rules: Rules) -> str:

@@ -45,33 +45,11 @@ __all__ = [
 ]  # fmt: skip
 
 # The declaration of the engines is read by commands, which need none of this.
-__getattr__ = on_first_use(
-    globals(),
-    {
-        "Account": "protocol",
-        "Beside": "protocol",
-        "Engine": "protocol",
-        "EngineOptions": "protocol",
-        "Enterable": "protocol",
-        "Exit": "protocol",
-        "Gang": "protocol",
-        "GangStatus": "protocol",
-        "HomeShown": "protocol",
-        "Inventory": "protocol",
-        "Joinable": "protocol",
-        "LaunchFailed": "protocol",
-        "Limits": "protocol",
-        "LogChunk": "protocol",
-        "LogTimes": "protocol",
-        "MOUNTS": "protocol",
-        "IMAGES_CAPABILITY": "protocol",
-        "MOUNTS_CAPABILITY": "protocol",
-        "Mount": "protocol",
-        "Phase": "protocol",
-        "RankSpec": "protocol",
-        "RankStatus": "protocol",
-        "Refused": "protocol",
-        "TimeLimit": "protocol",
-        "inspect": "bundle",
-    },
-)
+__getattr__ = on_first_use(globals(), {
+    "bundle": "inspect",
+    "protocol": (
+        "IMAGES_CAPABILITY MOUNTS MOUNTS_CAPABILITY Account Beside Engine EngineOptions Enterable Exit Gang "
+        "GangStatus HomeShown Inventory Joinable LaunchFailed Limits LogChunk LogTimes Mount Phase RankSpec "
+        "RankStatus Refused TimeLimit"
+    ),
+})  # fmt: skip

@@ -21,19 +21,8 @@ __all__ = [
 ]  # fmt: skip
 
 # A declaration is read by every command: it must not load what an extension needs.
-__getattr__ = on_first_use(
-    globals(),
-    {
-        "Beside": "server",
-        "Component": "component",
-        "Decider": "base",
-        "Extension": "base",
-        "KIND_LABEL": "server",
-        "LiveJob": "server",
-        "Manifest": "server",
-        "NoSection": "base",
-        "Section": "base",
-        "Server": "server",
-        "kind_of": "server",
-    },
-)
+__getattr__ = on_first_use(globals(), {
+    "base": "Decider Extension NoSection Section",
+    "component": "Component",
+    "server": "KIND_LABEL Beside LiveJob Manifest Server kind_of",
+})  # fmt: skip

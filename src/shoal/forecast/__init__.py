@@ -25,22 +25,14 @@ __all__ = [
     "StepTime", "Track", "Training", "best_interval_s", "detect", "total_time",
 ]  # fmt: skip
 
-__getattr__ = on_first_use(
-    globals(),
-    {
-        "AllReduce": "allreduce",
-        "CheckpointTime": "checkpoint",
-        "ClusterSpeed": "cluster",
-        "Exposure": "lifetimes",
-        "Features": "features",
-        "Gang": "allreduce",
-        "HourlyLifetimes": "lifetimes",
-        "Slowdown": "bottleneck",
-        "StepTime": "steptime",
-        "Track": "finish",
-        "Training": "transient",
-        "best_interval_s": "checkpoint",
-        "detect": "bottleneck",
-        "total_time": "transient",
-    },
-)
+__getattr__ = on_first_use(globals(), {
+    "allreduce": "AllReduce Gang",
+    "bottleneck": "Slowdown detect",
+    "checkpoint": "CheckpointTime best_interval_s",
+    "cluster": "ClusterSpeed",
+    "features": "Features",
+    "finish": "Track",
+    "lifetimes": "Exposure HourlyLifetimes",
+    "steptime": "StepTime",
+    "transient": "Training total_time",
+})  # fmt: skip

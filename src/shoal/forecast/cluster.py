@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
-from scipy.special import stdtrit
 
 from shoal.core import Estimate, Invalid
 from shoal.forecast.features import Features
@@ -94,29 +92,6 @@ class ClusterSpeed:
         check_version(_KIND, data)
         width = math.inf if data["width"] is None else data["width"]
         return cls(**{**{name: data[name] for name in _FIELDS}, "width": width})
-
-
-@dataclass(frozen=True, slots=True)
-class Efficiency:
-    """Speed of clusters that nothing holds back, as a part of their workers' speed alone: mean and standard deviation
-    over `clusters` of them."""
-
-    mean: float
-    std: float
-    clusters: int
-
-    @classmethod
-    def fit(cls, parts: Sequence[float]) -> Self:
-        if len(parts) < 3:
-            raise Invalid(f"what is usual is not known from {len(parts)} clusters; at least 3 are needed")
-        return cls(fmean(parts), stdev(parts), len(parts))
-
-    def held_back(self, alone_per_s: float, workers: int, steps_per_s: float, *, false_alarms: float = 0.005) -> bool:
-        """Whether a cluster is slower than all but a part `false_alarms` of those that nothing holds back, if their
-        efficiencies are normal. A second parameter server or a better network helps then."""
-        student = float(stdtrit(self.clusters - 1, 1 - false_alarms))
-        least = self.mean - student * self.std * math.sqrt(1 + 1 / self.clusters)
-        return steps_per_s < least * workers * alone_per_s
 
 
 def _most_likely(measured: Sequence[Measured]) -> tuple[float, float, float, float]:

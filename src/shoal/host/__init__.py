@@ -24,24 +24,12 @@ __all__ = [
     "against_alone", "guard_process", "guarded", "make_policy", "unlimited",
 ]  # fmt: skip
 
-__getattr__ = on_first_use(
-    globals(),
-    {
-        "Compared": "bench.trial",
-        "Group": "types",
-        "Limit": "bench.limits",
-        "MemoryKernel": "linux.native",
-        "POLICIES": "policy",
-        "Pace": "actuators.pace",
-        "Phase": "bench.rig",
-        "Plan": "types",
-        "Policy": "types",
-        "Rig": "bench.rig",
-        "Snapshot": "types",
-        "against_alone": "bench.trial",
-        "guard_process": "bench.limits",
-        "guarded": "bench.limits",
-        "make_policy": "policy",
-        "unlimited": "bench.rig",
-    },
-)
+__getattr__ = on_first_use(globals(), {
+    "actuators.pace": "Pace",
+    "bench.limits": "Limit guard_process guarded",
+    "bench.rig": "Phase Rig unlimited",
+    "bench.trial": "Compared against_alone",
+    "linux.native": "MemoryKernel",
+    "policy": "POLICIES make_policy",
+    "types": "Group Plan Policy Snapshot",
+})  # fmt: skip

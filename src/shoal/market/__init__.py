@@ -34,26 +34,12 @@ __all__ = [
     "safe",
 ]  # fmt: skip
 
-__getattr__ = on_first_use(
-    globals(),
-    {
-        "Availability": "history",
-        "Decision": "policy.view",
-        "History": "history",
-        "Job": "ticks",
-        "Ticks": "ticks",
-        "NAMES": "policy.names",
-        "Offer": "history",
-        "Optimum": "optimum",
-        "Policy": "policy.view",
-        "Prices": "history",
-        "Rates": "policy.beliefs",
-        "Track": "history",
-        "View": "policy.view",
-        "cut": "ticks",
-        "policy_named": "policy.names",
-        "read": "feeds",
-        "read_all": "feeds",
-        "safe": "policy.view",
-    },
-)
+__getattr__ = on_first_use(globals(), {
+    "feeds": "read read_all",
+    "history": "Availability History Offer Prices Track",
+    "optimum": "Optimum",
+    "policy.beliefs": "Rates",
+    "policy.names": "NAMES policy_named",
+    "policy.view": "Decision Policy View safe",
+    "ticks": "Job Ticks cut",
+})  # fmt: skip

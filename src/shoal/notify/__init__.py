@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Schedule", "back_off_s", "due_at"]
 
-__getattr__ = on_first_use(
-    globals(), {"Schedule": "policy.times", "back_off_s": "policy.retry", "due_at": "policy.times"}
-)
+__getattr__ = on_first_use(globals(), {
+    "policy.retry": "back_off_s",
+    "policy.times": "Schedule due_at",
+})  # fmt: skip

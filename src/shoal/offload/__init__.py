@@ -16,12 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CallRecord", "OffloadSettings", "install", "uninstall"]
 
-__getattr__ = on_first_use(
-    globals(),
-    {
-        "CallRecord": "profile",
-        "OffloadSettings": "settings",
-        "install": "installation",
-        "uninstall": "installation",
-    },
-)
+__getattr__ = on_first_use(globals(), {
+    "installation": "install uninstall",
+    "profile": "CallRecord",
+    "settings": "OffloadSettings",
+})  # fmt: skip

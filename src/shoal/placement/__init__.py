@@ -16,16 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Graph", "Link", "Node", "PipelinedPlacement", "Placement", "place", "place_pipelined", "short_time"]
 
-__getattr__ = on_first_use(
-    globals(),
-    {
-        "Graph": "graph",
-        "Link": "graph",
-        "Node": "graph",
-        "PipelinedPlacement": "pipeline",
-        "Placement": "solve",
-        "place": "solve",
-        "place_pipelined": "pipeline",
-        "short_time": "solve",
-    },
-)
+__getattr__ = on_first_use(globals(), {
+    "graph": "Graph Link Node",
+    "pipeline": "PipelinedPlacement place_pipelined",
+    "solve": "Placement place short_time",
+})  # fmt: skip

@@ -37,23 +37,11 @@ __all__ = [
     "maximum", "mean", "minimum", "parameter", "relu", "sigmoid", "sqrt", "tanh", "where",
 ]  # fmt: skip
 
-__getattr__ = on_first_use(
-    globals(),
-    {
-        "BadInput": "errors",
-        "BadNetwork": "errors",
-        "Cell": "cells.cell",
-        "Network": "network.network",
-        "NotPure": "errors",
-        "Session": "network.sessions",
-        "cell": "cells.cell",
-        "load": "loading",
-    }
-    | dict.fromkeys(
-        (
-            "dot", "exp", "linear", "log", "maximum", "mean", "minimum", "parameter", "relu", "sigmoid", "sqrt", "tanh",
-            "where",
-        ),
-        "cells.symbols",
-    ),
-)  # fmt: skip
+__getattr__ = on_first_use(globals(), {
+    "cells.cell": "Cell cell",
+    "cells.symbols": "dot exp linear log maximum mean minimum parameter relu sigmoid sqrt tanh where",
+    "errors": "BadInput BadNetwork NotPure",
+    "loading": "load",
+    "network.network": "Network",
+    "network.sessions": "Session",
+})  # fmt: skip

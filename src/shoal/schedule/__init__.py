@@ -37,29 +37,13 @@ __all__ = [
     "problem_of", "reason_of", "subproblem_of",
 ]  # fmt: skip
 
-__getattr__ = on_first_use(
-    globals(),
-    {
-        "Allocation": "types",
-        "Certificate": "types",
-        "Column": "types",
-        "Configuration": "types",
-        "Configurations": "types",
-        "Entity": "policy.hierarchical",
-        "Infeasible": "errors",
-        "JobView": "types",
-        "POLICIES": "policies",
-        "Pairs": "types",
-        "Policy": "policies",
-        "Pool": "types",
-        "Problem": "types",
-        "Room": "policy.greedy",
-        "SolverFailed": "errors",
-        "by_arrival": "policy.greedy",
-        "decide": "policies",
-        "placed": "policy.greedy",
-        "problem_of": "build",
-        "reason_of": "explain",
-        "subproblem_of": "policy.subproblem",
-    },
-)
+__getattr__ = on_first_use(globals(), {
+    "build": "problem_of",
+    "errors": "Infeasible SolverFailed",
+    "explain": "reason_of",
+    "policies": "POLICIES Policy decide",
+    "policy.greedy": "Room by_arrival placed",
+    "policy.hierarchical": "Entity",
+    "policy.subproblem": "subproblem_of",
+    "types": "Allocation Certificate Column Configuration Configurations JobView Pairs Pool Problem",
+})  # fmt: skip

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncClient", "Client", "LogPiece", "NoServer"]
 
-__getattr__ = on_first_use(
-    globals(), {"AsyncClient": "client", "Client": "client", "LogPiece": "models", "NoServer": "locate"}
-)
+__getattr__ = on_first_use(globals(), {
+    "client": "AsyncClient Client",
+    "locate": "NoServer",
+    "models": "LogPiece",
+})  # fmt: skip

@@ -24,23 +24,12 @@ __all__ = [
     "simulate",
 ]  # fmt: skip
 
-__getattr__ = on_first_use(
-    globals(),
-    {
-        "DEFAULT_SCHEDULER": "scheduling",
-        "Profiles": "scheduling",
-        "QueueSpec": "scheduling.interface",
-        "SCHEDULERS": "scheduling",
-        "SERVICE": "manifest",
-        "ServiceManifest": "manifest",
-        "ServiceSpec": "types",
-        "Simulation": "scheduling.simulate",
-        "Standalone": "gateway.standalone",
-        "Stream": "scheduling.simulate",
-        "affine": "scheduling.simulate",
-        "make_scheduler": "scheduling",
-        "parse_service": "manifest",
-        "read_status": "contract",
-        "simulate": "scheduling.simulate",
-    },
-)
+__getattr__ = on_first_use(globals(), {
+    "contract": "read_status",
+    "gateway.standalone": "Standalone",
+    "manifest": "SERVICE ServiceManifest parse_service",
+    "scheduling": "DEFAULT_SCHEDULER SCHEDULERS Profiles make_scheduler",
+    "scheduling.interface": "QueueSpec",
+    "scheduling.simulate": "Simulation Stream affine simulate",
+    "types": "ServiceSpec",
+})  # fmt: skip

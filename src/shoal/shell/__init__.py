@@ -16,15 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Annotation", "Match", "NotUnderstood", "Site", "Sites", "load", "match"]
 
-__getattr__ = on_first_use(
-    globals(),
-    {
-        "Annotation": "annotations",
-        "Match": "annotations",
-        "NotUnderstood": "annotations",
-        "Site": "sites",
-        "Sites": "sites",
-        "load": "annotations",
-        "match": "annotations",
-    },
-)
+__getattr__ = on_first_use(globals(), {
+    "annotations": "Annotation Match NotUnderstood load match",
+    "sites": "Site Sites",
+})  # fmt: skip

@@ -14,14 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sweep", "every_trial", "goes_on", "rungs", "substitute", "title"]
 
-__getattr__ = on_first_use(
-    globals(),
-    {
-        "Sweep": "trials",
-        "every_trial": "trials",
-        "goes_on": "asha",
-        "rungs": "asha",
-        "substitute": "trials",
-        "title": "trials",
-    },
-)
+__getattr__ = on_first_use(globals(), {
+    "asha": "goes_on rungs",
+    "trials": "Sweep every_trial substitute title",
+})  # fmt: skip

@@ -14,6 +14,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Kind", "Role", "Rule", "RunAs", "rule_for"]
 
-__getattr__ = on_first_use(
-    globals(), {"Kind": "rules", "Role": "rules", "Rule": "rules", "RunAs": "rules", "rule_for": "rules"}
-)
+__getattr__ = on_first_use(globals(), {"rules": "Kind Role Rule RunAs rule_for"})

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shoal.device import opencl
 from shoal.device.policy import Way
-from shoal.device.profile import Kernel, Profiles, hash_of
+from tests.device.launching import Kernel, Profiles, hash_of
 from tests.device.opencl.kit import ONE_AT_A_TIME, PROGRAMS, Line, Shared, hear, say, until
 
 

@@ -25,19 +25,9 @@ __all__ = [
 ]  # fmt: skip
 
 # A server speaks to the process, and is not it.
-__getattr__ = on_first_use(
-    globals(),
-    {
-        "Account": "cache",
-        "SharedCache": "cache",
-        "Connection": "protocol",
-        "Daemon": "server",
-        "Planner": "planner",
-        "Planning": "planner",
-        "Caller": "cache",
-        "Round": "planner",
-        "Settings": "cache",
-        "admin_token": "protocol",
-        "token_of": "protocol",
-    },
-)
+__getattr__ = on_first_use(globals(), {
+    "cache": "Account Caller Settings SharedCache",
+    "planner": "Planner Planning Round",
+    "protocol": "Connection admin_token token_of",
+    "server": "Daemon",
+})  # fmt: skip

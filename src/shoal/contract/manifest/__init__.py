@@ -39,35 +39,14 @@ __all__ = [
 ]  # fmt: skip
 
 # Clients and commands use the quantities, and load no model of a manifest for them.
-__getattr__ = on_first_use(
-    globals(),
-    {
-        "Accelerators": "shared",
-        "After": "schema",
-        "Array": "arrays",
-        "Checkpoint": "schema",
-        "Input": "schema",
-        "JOB": "schema",
-        "JobManifest": "schema",
-        "Kind": "kinds",
-        "MAX_BYTES": "document",
-        "MemoryDefault": "defaults",
-        "Metrics": "schema",
-        "Nodes": "nodes",
-        "Output": "schema",
-        "Placement": "schema",
-        "ResourceRequest": "shared",
-        "Restart": "schema",
-        "RestartLimits": "schema",
-        "kind_of": "parse",
-        "manifest_schema": "schema",
-        "other_kind": "kinds",
-        "other_kinds": "kinds",
-        "parse_array": "arrays",
-        "parse_as": "parse",
-        "parse_manifest": "parse",
-        "parse_stored": "parse",
-        "remarks": "remarks",
-        "with_line": "parse",
-    },
-)
+__getattr__ = on_first_use(globals(), {
+    "arrays": "Array parse_array",
+    "defaults": "MemoryDefault",
+    "document": "MAX_BYTES",
+    "kinds": "Kind other_kind other_kinds",
+    "nodes": "Nodes",
+    "parse": "kind_of parse_as parse_manifest parse_stored with_line",
+    "remarks": "remarks",
+    "schema": "JOB After Checkpoint Input JobManifest Metrics Output Placement Restart RestartLimits manifest_schema",
+    "shared": "Accelerators ResourceRequest",
+})  # fmt: skip

@@ -19,12 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["KubernetesEngine", "KubernetesSettings", "kubernetes_engine", "probe_cluster"]
 
-__getattr__ = on_first_use(
-    globals(),
-    {
-        "KubernetesEngine": "engine",
-        "KubernetesSettings": "settings",
-        "kubernetes_engine": "engine",
-        "probe_cluster": "probe",
-    },
-)
+__getattr__ = on_first_use(globals(), {
+    "engine": "KubernetesEngine kubernetes_engine",
+    "probe": "probe_cluster",
+    "settings": "KubernetesSettings",
+})  # fmt: skip

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RayEngine", "RaySettings", "probe_cluster", "ray_engine"]
 
-__getattr__ = on_first_use(
-    globals(),
-    {"RayEngine": "engine", "RaySettings": "settings", "probe_cluster": "probe", "ray_engine": "engine"},
-)
+__getattr__ = on_first_use(globals(), {
+    "engine": "RayEngine ray_engine",
+    "probe": "probe_cluster",
+    "settings": "RaySettings",
+})  # fmt: skip

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SlurmEngine", "SlurmSettings", "probe_cluster", "slurm_engine"]
 
-__getattr__ = on_first_use(
-    globals(),
-    {"SlurmEngine": "engine", "SlurmSettings": "settings", "probe_cluster": "probe", "slurm_engine": "engine"},
-)
+__getattr__ = on_first_use(globals(), {
+    "engine": "SlurmEngine slurm_engine",
+    "probe": "probe_cluster",
+    "settings": "SlurmSettings",
+})  # fmt: skip

@@ -11,8 +11,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from shoal.core import Reason, Speeds, Throughput
-from shoal.schedule.oracle.beliefs import Alone, Source, Together
-from shoal.schedule.oracle.profiling import Profile, worth_alone, worth_beside
+from shoal.schedule.oracle.beliefs import Alone, Source
 from shoal.schedule.oracle.reports import Place, Reports
 from shoal.schedule.oracle.samples import Sample
 from shoal.schedule.types import Array
@@ -21,7 +20,7 @@ from shoal.schedule.types import Array
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A throughput in steps per second, what it came from, and the sentence for people. It is positive, except where
-    the job does not fit (`Source.UNFIT`), and for pairs that nothing is known of."""
+    the job does not fit (`Source.UNFIT`)."""
 
     throughput: Throughput
     source: Source
@@ -29,7 +28,7 @@ class Estimate:
 
 
 class Oracle:
-    """Learns from samples, and says what each kind of job does on each column, alone and beside another kind.
+    """Learns from samples, and says what each kind of job does on each column.
 
     Columns are keys of pools (`Column.key`: accelerator types, and unconsolidated ones). Deterministic and without a
     clock: what it believes follows from the newest samples of each job and nothing else, whatever order they came in.
@@ -40,34 +39,28 @@ class Oracle:
         self._prior = prior
         self._reports = Reports()
         self._alone: Alone | None = None
-        self._together: Together | None = None
 
     def observe(self, samples: Iterable[Sample]) -> None:
         """Take in what was reported."""
         for each in samples:
             self._reports.add(each)
-            self._alone = self._together = None
+            self._alone = None
 
     def forget(self, job: str) -> None:
         """The job has ended. What it taught about its kind stays."""
         if self._reports.end(job):
-            self._alone = self._together = None
+            self._alone = None
 
-    def estimate(self, kind: str, column: str, *, beside: str | None = None, job: str = "") -> Estimate:
+    def estimate(self, kind: str, column: str, *, job: str = "") -> Estimate:
         """For one job, whose own reports come first, or for any job of the kind."""
-        place = Place(kind, column, beside or "")
+        place = Place(kind, column)
         if (own := self._reports.of_job(place, job)) is not None:
             found = Throughput(own.per_s, own.per_s * own.error)
             return Estimate(found, Source.MEASURED, self._reason(place, Source.MEASURED, found))
-        at: tuple[int, ...]
-        if beside:
-            pairs = self._of_pairs([kind, beside], [column])
-            rates, at = pairs.rates, (pairs.kinds.index(kind), pairs.columns.index(column), pairs.kinds.index(beside))
-        else:
-            alone = self._of_kinds([kind], [column])
-            rates, at = alone.rates, (alone.kinds.index(kind), alone.columns.index(column))
-        rate, source = float(rates.rate[at]), Source(int(rates.source[at]))
-        found = Throughput(rate, rate * float(rates.doubt[at]))
+        alone = self._of_kinds([kind], [column])
+        at = alone.kinds.index(kind), alone.columns.index(column)
+        rate, source = float(alone.rates.rate[at]), Source(int(alone.rates.source[at]))
+        found = Throughput(rate, rate * float(alone.rates.doubt[at]))
         return Estimate(found, source, self._reason(place, source, found))
 
     def throughputs(self, kind: str, columns: Sequence[str], *, job: str = "") -> dict[str, Throughput]:
@@ -95,24 +88,6 @@ class Oracle:
                         rate[row, at], std[row, at] = own.per_s, own.per_s * own.error
         return rate, std
 
-    def pair_rates(self, kinds: Sequence[str], columns: Sequence[str]) -> Array:
-        """For `Problem.pair_rate`: (kinds, kinds, n), the rate of the first kind beside the second one; zero where they
-        do not fit together, and where nothing is known of pairs: no job should be packed on a guess."""
-        beliefs = self._of_pairs(kinds, columns)
-        rows = [beliefs.kinds.index(kind) for kind in kinds]
-        order = [beliefs.columns.index(column) for column in columns]
-        found = beliefs.rates.rate[np.ix_(rows, order, rows)].transpose(0, 2, 1)
-        both: Array = np.where(found.transpose(1, 0, 2) > 0.0, found, 0.0)
-        return both
-
-    def worth_profiling(self, kinds: Sequence[str], columns: Sequence[str], *, pairs: bool = True) -> list[Profile]:
-        """What to measure of these kinds, the best first; empty when all was measured. Gains are those of one
-        measurement: ask again after each."""
-        found = list(worth_alone(self._of_kinds(kinds, columns), kinds, columns))
-        if pairs:
-            found += worth_beside(self._of_pairs(kinds, columns), kinds, columns)
-        return sorted(found, key=lambda each: (-each.gain, each.kind, each.column, each.beside or ""))
-
     def as_json(self) -> dict[str, Any]:
         """The whole state, in JSON's values; `from_json` gives an oracle that believes exactly the same."""
         return self._reports.as_json()
@@ -130,7 +105,7 @@ class Oracle:
         if kept is not None and asked <= set(kept.kinds) and wanted <= set(kept.columns):
             return kept
         places = self._reports.places
-        names = sorted(asked | {place.kind for place in places} | {place.beside for place in places if place.beside})
+        names = sorted(asked | {place.kind for place in places if not place.beside})
         order = sorted(wanted | {place.column for place in places})
         kind_at, column_at = _positions(names), _positions(order)
         measured, doubt = (np.full((len(names), len(order)), np.nan) for _ in range(2))
@@ -152,57 +127,25 @@ class Oracle:
                 variance[at] = (np.log(found.high / found.low) / (2 * ndtri((1 + found.level) / 2))) ** 2
         return log_rate, variance
 
-    def _of_pairs(self, kinds: Iterable[str], columns: Iterable[str]) -> Together:
-        """Only kinds that were in a pair, or are asked for: there may be many others."""
-        asked, wanted = set(kinds), set(columns)
-        kept = self._together
-        if kept is not None and asked <= set(kept.kinds) and wanted <= set(kept.columns):
-            return kept
-        pairs = [place for place in self._reports.places if place.beside]
-        names = sorted(asked.union(*((place.kind, place.beside) for place in pairs)))
-        alone = self._of_kinds(names, wanted)
-        kind_at, column_at = _positions(names), _positions(alone.columns)
-        shape = (len(names), len(alone.columns), len(names))
-        measured, doubt = np.full(shape, np.nan), np.full(shape, np.nan)
-        for place in pairs:
-            first, column, second = kind_at[place.kind], column_at[place.column], kind_at[place.beside]
-            measured[first, column, second], doubt[first, column, second] = self._reports.of_kind(place)
-        # One that ran out of memory tells of both.
-        unfit = (measured.transpose(2, 1, 0) == 0.0) & np.isnan(measured)
-        measured[unfit], doubt[unfit] = 0.0, 0.0
-        rows = _positions(alone.kinds)
-        rates = alone.rates.take([rows[name] for name in names])
-        found = self._together = Together(names, alone.columns, rates, measured, doubt)
-        return found
-
     def _reason(self, place: Place, source: Source, found: Throughput) -> Reason:
         """The code is the source's name."""
-        what = f"{place.kind} on {place.column}" + (f" beside {place.beside}" if place.beside else "")
         rate = f"{found.per_s:.3g} ± {found.std_per_s:.2g} steps/s"
         facts: dict[str, Any] = {
-            "kind": place.kind, "column": place.column, "beside": place.beside or None,
-            "per_s": found.per_s, "std_per_s": found.std_per_s,
+            "kind": place.kind, "column": place.column, "per_s": found.per_s, "std_per_s": found.std_per_s,
         }  # fmt: skip
         if source is Source.COLUMNS:
             beliefs = self._of_kinds([place.kind], [place.column])
             known = ~np.isnan(beliefs.logs[beliefs.kinds.index(place.kind)])
             facts["from"] = [column for column, is_known in zip(beliefs.columns, known, strict=True) if is_known]
-        like = ""
-        if source is Source.PAIRS:
-            pairs = self._of_pairs([place.kind, place.beside], [place.column])
-            if (twin := pairs.colocation.alike[pairs.kinds.index(place.kind)]) is not None:
-                facts["like"] = pairs.kinds[twin]
-                like = f", as it behaves like {facts['like']}"
         text = {
             Source.MEASURED: f"measured, {rate}",
             Source.KIND: f"measured with other jobs of the kind, {rate}",
             Source.COLUMNS: f"predicted from {', '.join(facts.get('from', ()))}, {rate}",
-            Source.PAIRS: f"predicted from other pairs{like}, {rate}",
             Source.UNFIT: "does not fit in memory",
             Source.FORECAST: f"forecast, {rate}",
             Source.GUESS: "unknown, profile it",
         }[source]
-        return Reason(source.name.lower(), f"{what}: {text}", facts)
+        return Reason(source.name.lower(), f"{place.kind} on {place.column}: {text}", facts)
 
 
 def _positions(names: Sequence[str]) -> dict[str, int]:

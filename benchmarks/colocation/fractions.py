@@ -13,8 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from shoal.schedule.oracle.gaussian import Completed, Factors
-from shoal.schedule.oracle.memory import Memory
+from colocation.gaussian import Completed, Factors
+from colocation.memory import Memory
 from shoal.schedule.types import Array, Index
 
 NOISE = 0.04

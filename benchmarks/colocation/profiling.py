@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from colocation.together import Together
 from shoal.core import Reason
-from shoal.schedule.oracle.beliefs import MOST_DOUBT, Alone, Source, Together
+from shoal.schedule.oracle.beliefs import MOST_DOUBT, Alone, Source
 from shoal.schedule.types import Array
 
 UNTRIED = 0.1

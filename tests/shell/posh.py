@@ -1,4 +1,7 @@
-"""POSH's two schedulers for one pipeline, after scheduler/heuristic.rs and scheduler/dp.rs of deeptir18/posh."""
+"""POSH's two schedulers for one pipeline, to compare plans with.
+
+After scheduler/heuristic.rs and scheduler/dp.rs of deeptir18/posh.
+"""
 
 from __future__ import annotations
 
