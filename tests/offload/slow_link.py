@@ -108,12 +108,12 @@ class SlowPage:
 
     def apply(self, step: Step, arguments: Sequence[Any]) -> There:
         assert not any(isinstance(each, np.ndarray) for each in arguments)
-        values = [
-            np.asarray(each.values if isinstance(each, There) else each).astype(char)
+        values = [  # no function of NumPy that makes arrays: their operations would be captured, as those of a program
+            each.values.astype(char) if isinstance(each, There) else np.dtype(char).type(each)
             for each, char in zip(arguments, step.loop, strict=True)
         ]
         with np.errstate(all="ignore"):
-            found = np.asarray(function_of(step.name)(*values))
+            found = function_of(step.name)(*values)
         return self._hold(found + 1e-3 if step.name in self._device.wrong else found)
 
     def finite(self, values: Sequence[There]) -> bool:

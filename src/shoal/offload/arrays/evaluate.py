@@ -74,14 +74,12 @@ class Evaluator:
     def parts(self, lazy: Lazy, reducer: Reducer) -> list[Any] | None:
         """What the reducer gives for each block of a pending result, which is not stored. None: it is not possible."""
         with _lock:
-            if (
-                lazy.value is not None or lazy.reduced or type(lazy.ufunc) is Roll
-            ):  # asked again: to store it is cheaper
-                return None
-            if reducer.of_total is None and self.chooser.devices.ready:
+            if lazy.value is not None or type(lazy.ufunc) is Roll:
                 return None
             if (resident := RESIDENTS.of(lazy)) is not None:
                 return self.chooser.devices.parts(resident, reducer)
+            if lazy.reduced or (reducer.of_total is None and self.chooser.devices.ready):
+                return None  # asked again: to store it is cheaper; and a device knows sums alone
             fields["reduced"](lazy, True)
             return self._evaluate(lazy, reducer)
 

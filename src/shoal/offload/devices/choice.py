@@ -118,8 +118,8 @@ class Devices:
         if found is None or self._lost.reason:
             return None
         planned, elements = found
-        spare = PAGES * elements * element_bytes(recipe)
-        kernel = BoundDevice(self._device, self._lost, recipe, constants, planned.there, spare)
+        room = self._free_bytes() - PAGES * elements * element_bytes(recipe)
+        kernel = BoundDevice(self._device, self._lost, recipe, constants, planned.there, room)
         kernel.arrived = arrived
         if total:
             steps[len(recipe.steps) - 1] = program.operations[-1].node
@@ -131,15 +131,24 @@ class Devices:
         return self._device.name, kernel, elements, planned.seconds
 
     def _make_room(self, program: Program, recipe: Recipe) -> None:
-        """Bring results home, those first that were not used for longest, until pages fit as they should."""
-        assert self._device is not None
+        """Bring results home, those first that were not used for longest, until pages fit as they should, and the
+        results that the program holds."""
         wanted = PAGES * best_elements(program.size) * element_bytes(recipe) / SHARE
+        wanted += sum(node.nbytes for node in program.outputs if node is not program.wanted)
         used = list(program.residents.values())
         for node in RESIDENTS.oldest_first():
-            if self._lost.reason or self._device.free_bytes() >= wanted:
+            if self._lost.reason or self._free_bytes() >= wanted:
                 return
             if not any(node is each for each in used):
                 node.compute()
+
+    def _free_bytes(self) -> int:
+        assert self._device is not None
+        try:
+            return self._device.free_bytes()
+        except DeviceLost as error:
+            self._lost.tell(f"{self._device.name}: {error}")
+            return 0
 
     def _often(self, key: Any) -> bool:
         """Whether this result came home at least every second time; one that was never seen does."""

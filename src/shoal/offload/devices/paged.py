@@ -16,7 +16,7 @@ import numpy as np
 from shoal.offload.arrays.functions import Roll
 from shoal.offload.arrays.program import Block, part
 from shoal.offload.arrays.recipe import TYPES, Recipe, Step
-from shoal.offload.arrays.residents import Resident
+from shoal.offload.arrays.residents import Resident, elements_of
 from shoal.offload.devices.device import Device, DeviceFull, DeviceLost, Page
 from shoal.placement import Graph, Node, place_pipelined
 
@@ -112,18 +112,19 @@ class Lost:
 
 class BoundDevice:
     """A device with the arrays of one evaluation, in the place of a compiled kernel. `arrived` are the inputs that are
-    there, by number; `residents` the results that stay there, by step; `spare` the bytes that stay free for pages."""
+    there, by number; `residents` the results that stay there, by step, within `room` bytes."""
 
     def __init__(
-        self, device: Device, lost: Lost, recipe: Recipe, constants: bytes, there: Sequence[bool], spare: int = 0
+        self, device: Device, lost: Lost, recipe: Recipe, constants: bytes, there: Sequence[bool], room: float
     ) -> None:
-        self._device, self._lost, self.recipe, self._there, self._spare = device, lost, recipe, there, spare
+        self._device, self._lost, self.recipe, self._there, self._room = device, lost, recipe, there, room
         self._constants = [
             np.frombuffer(constants, char, 1, 8 * number)[0] for number, char in enumerate(recipe.constants)
         ]
         self._inputs: Sequence[np.ndarray] = ()
         self._outputs: Sequence[np.ndarray] = ()
         self._rolls: Mapping[int, Roll] = {}
+        self._lock = threading.Lock()
         self.arrived: dict[int, Resident] = {}
         self.residents: dict[int, Resident] = {}
 
@@ -194,10 +195,9 @@ class BoundDevice:
             return True, 0.0
         for out, number in zip(self._outputs, self.recipe.outputs, strict=True):
             key = ("step", number)
-            if key in there and number in self.residents and self._has_room():
-                self.residents[number].keep(block, page.keep(there[key]))
-            elif key in there:
-                page.fetch(there[key], out[block])
+            if key in there:
+                if not self._keep(page, number, there[key], block):
+                    page.fetch(there[key], out[block])
             else:
                 np.copyto(out[block], host[key])
         if not self.recipe.total:
@@ -205,12 +205,21 @@ class BoundDevice:
         last = ("step", len(self.recipe.steps) - 1)
         if last not in there:
             return False, float(np.add.reduce(host[last], axis=None))
-        if last[1] in self.residents and last[1] not in self.recipe.outputs and self._has_room():
-            self.residents[last[1]].keep(block, page.keep(there[last]))
+        if last[1] not in self.recipe.outputs:
+            self._keep(page, last[1], there[last], block)
         return False, page.total(there[last])
 
-    def _has_room(self) -> bool:
-        return self._device.free_bytes() > self._spare
+    def _keep(self, page: Page, step: int, value: Any, block: Block) -> bool:
+        """Leave a result there; False where it must come home."""
+        if step not in self.residents:
+            return False
+        size = elements_of(block) * TYPES[self.recipe.steps[step].char]
+        with self._lock:
+            self._room -= size
+            if self._room < 0:
+                return False
+        self.residents[step].keep(block, page.keep(value))
+        return True
 
     def _moved(self, page: Page, argument: Any, host: Mapping[Any, Any], there: dict[Any, Any]) -> Any:
         if argument.source == "constant":
