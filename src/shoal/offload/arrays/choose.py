@@ -139,7 +139,7 @@ class Chooser:
 
     def _add_device(self, program: Program, ways: dict[str, Way], *, total: bool) -> None:
         if self.devices.possible and not self.devices.ready:
-            if not self.vectorised.ready:
+            if self.devices.needs_torch and not self.vectorised.ready:
                 lost = self.history.add("device", min(each.expected_s for each in ways.values()))
                 if self.settings.compile is CompileMode.WAIT or lost > _IMPORT_S:
                     self.vectorised.load()

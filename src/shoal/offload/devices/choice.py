@@ -59,6 +59,10 @@ class Devices:
         self._recipes: dict[tuple[Any, ...], Recipe | None] = {}
 
     @property
+    def needs_torch(self) -> bool:
+        return not self._settings.device
+
+    @property
     def ready(self) -> bool:
         return self._device is not None and not self._lost.reason
 
@@ -78,8 +82,10 @@ class Devices:
         if self._settings.device:
             from importlib.metadata import entry_points
 
-            (entry,) = entry_points(group=GROUP, name=self._settings.device)
-            made: Device = entry.load()()
+            offered = tuple(entry_points(group=GROUP, name=self._settings.device))
+            if not offered:
+                raise LookupError(f"no package offers the device {self._settings.device}")
+            made: Device = offered[0].load()()
             return made
         import torch
 
