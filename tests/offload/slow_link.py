@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ class SlowLink:
         self.moved, self.pages, self.used, self.most_used = 0, 0, 0, 0
         self.refused: set[str] = set()
         self.wrong: set[str] = set()
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.ways = {"in": threading.Lock(), "out": threading.Lock()}
 
     def can(self, step: Step) -> bool:
@@ -45,6 +46,10 @@ class SlowLink:
 
     def free_bytes(self) -> int:
         return self.memory - self.used  # what others will take is not known
+
+    def free(self, size: int) -> None:
+        with self.lock:
+            self.used -= size
 
     @contextlib.contextmanager
     def page(self) -> Iterator[SlowPage]:
@@ -64,6 +69,17 @@ class SlowLink:
 class SlowPage:
     def __init__(self, device: SlowLink) -> None:
         self._device, self.held = device, 0
+
+    def keep(self, value: There) -> There:
+        found = There(value.values)
+        device, size = self._device, value.values.nbytes
+        self.held -= size
+        weakref.finalize(found, device.free, size)
+        return found
+
+    def kept(self, held: There) -> There:
+        assert isinstance(held, There)
+        return held
 
     def _hold(self, values: np.ndarray) -> There:
         device = self._device
@@ -92,12 +108,12 @@ class SlowPage:
 
     def apply(self, step: Step, arguments: Sequence[Any]) -> There:
         assert not any(isinstance(each, np.ndarray) for each in arguments)
-        values = [
-            np.asarray(each.values if isinstance(each, There) else each).astype(char)
+        values = [  # no function of NumPy that makes arrays: their operations would be captured, as those of a program
+            each.values.astype(char) if isinstance(each, There) else np.dtype(char).type(each)
             for each, char in zip(arguments, step.loop, strict=True)
         ]
         with np.errstate(all="ignore"):
-            found = np.asarray(function_of(step.name)(*values))
+            found = function_of(step.name)(*values)
         return self._hold(found + 1e-3 if step.name in self._device.wrong else found)
 
     def finite(self, values: Sequence[There]) -> bool:

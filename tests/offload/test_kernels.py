@@ -75,6 +75,17 @@ def draw(*chars: str, size: int = 300_000, special: bool = False) -> Callable[[]
     return make
 
 
+def test_the_largest_value_of_a_chain_needs_no_kernel() -> None:
+    def extremes(a: Any) -> Any:
+        for _ in range(3):
+            y, z = np.exp(a * 2.0) + a, np.sin(a) - a
+            found = np.array([y.max(), z.min(), np.max(y * 2.0)])
+        return found
+
+    (expected, _), (found, _), _ = both(extremes, draw("d"))
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-14)
+
+
 def test_a_chain_is_compiled_within_the_tolerance() -> None:
     def distance(a: Any, b: Any) -> Any:
         return np.arcsin(np.sqrt(np.sin(a / 2) ** 2 + np.cos(a) * np.sin(b / 2) ** 2 * 0.5)) * 2.5

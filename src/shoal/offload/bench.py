@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, isclose, log
 from typing import Any
@@ -51,14 +51,17 @@ class Measured:
         return self.first_plain_s / self.first_captured_s
 
 
-class _Side:
+class Side:
+    """A process that runs a workload when it is asked to."""
+
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def ask(self, text: str | None) -> Mapping[str, Any]:
+    def ask(self, text: str) -> Mapping[str, Any]:
+        """Raises ShoalError where it has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        if text is not None:
+        with contextlib.suppress(BrokenPipeError):  # its end is told below
             self._process.stdin.write(text + "\n")
             self._process.stdin.flush()
         line = self._process.stdout.readline()
@@ -68,81 +71,44 @@ class _Side:
 
 
 @contextlib.contextmanager
-def _side(name: str, size: int, environ: Mapping[str, str], *by_hand: str) -> Iterator[_Side]:
-    argv = [sys.executable, "-m", "shoal.offload.side", name, str(size), *by_hand]
-    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(environ))
+def side(argv: Sequence[str], environ: Mapping[str, str]) -> Iterator[Side]:
+    """Python with these arguments."""
+    process = subprocess.Popen(
+        [sys.executable, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(environ)
+    )
     try:
-        yield _Side(process)
+        yield Side(process)
     finally:
         process.kill()
         process.communicate()
 
 
+def same(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether two digests are of equal results."""
+    return all(isclose(a, b, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE) for a, b in zip(one, other, strict=True))
+
+
 def measure(name: str, size: int, rounds: int, **settings: object) -> Measured:
     """One workload at one size. `settings` are those of the captured side."""
-    plain_environ, captured_environ = _environments(settings)
-    with _side(name, size, plain_environ) as plain, _side(name, size, captured_environ) as captured:
+    plain_environ, captured_environ = environments(settings)
+    argv = ["-m", "shoal.offload.side", name]
+    with side(argv, plain_environ) as plain, side(argv, captured_environ) as captured:
         for each in (plain, captured):
-            each.ask(None)
+            each.ask(str(size))
         runs = [(plain.ask("run"), captured.ask("run")) for _ in range(rounds)]
-    equal = all(
-        isclose(one, other, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
-        for first, second in runs
-        for one, other in zip(first["digest"], second["digest"], strict=True)
-    )
-    plain_s, captured_s = ([float(run[side]["seconds"]) for run in runs] for side in (0, 1))
-    plain_cpu_s, captured_cpu_s = (min(float(run[side]["cpu"]) for run in runs) for side in (0, 1))
+    equal = all(same(first["digest"], second["digest"]) for first, second in runs)
+    plain_s, captured_s = ([float(run[number]["seconds"]) for run in runs] for number in (0, 1))
+    plain_cpu_s, captured_cpu_s = (min(float(run[number]["cpu"]) for run in runs) for number in (0, 1))
     return Measured(
         name, size, min(plain_s), min(captured_s), plain_s[0], captured_s[0], plain_cpu_s, captured_cpu_s, equal,
         os.getloadavg()[0],
     )  # fmt: skip
 
 
-def _environments(settings: Mapping[str, object]) -> tuple[dict[str, str], dict[str, str]]:
+def environments(settings: Mapping[str, object]) -> tuple[dict[str, str], dict[str, str]]:
+    """Of the plain side, and of the captured one with these settings."""
     plain = {key: value for key, value in os.environ.items() if not key.startswith("SHOAL_OFFLOAD__")}
     return plain, environment(plain, program=workloads.__file__, **settings)
-
-
-@dataclass(frozen=True, slots=True)
-class ByHand:
-    """Seconds of the captured program after its first run, and of each program by hand: the least of the runs."""
-
-    workload: str
-    size: int
-    captured_s: float
-    by_hand_s: Mapping[str, float]
-    equal: bool
-    load: float
-
-    @property
-    def best(self) -> str:
-        return min(self.by_hand_s, key=self.by_hand_s.__getitem__)
-
-    @property
-    def ratio(self) -> float:
-        """Above 1 where capture is faster than the best by hand."""
-        return self.by_hand_s[self.best] / self.captured_s
-
-
-def measure_by_hand(name: str, size: int, rounds: int, **settings: object) -> ByHand:
-    """One workload at one size, captured and by hand for each backend, all in turns."""
-    from shoal.offload.baselines.by_hand import programs
-
-    plain_environ, captured_environ = _environments(settings)
-    backends = list(programs(name))
-    with contextlib.ExitStack() as stack:
-        sides = [stack.enter_context(_side(name, size, captured_environ))]
-        sides += [stack.enter_context(_side(name, size, plain_environ, each)) for each in backends]
-        for each in sides:
-            each.ask(None)
-        runs = [[each.ask("run") for each in sides] for _ in range(rounds + 1)]
-    seconds = [min(float(run[side]["seconds"]) for run in runs[1:]) for side in range(len(sides))]
-    equal = all(
-        isclose(one, other, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
-        for one, other in zip(runs[0][0]["digest"], runs[0][1]["digest"], strict=True)
-    )
-    by_hand = dict(zip(backends, seconds[1:], strict=True))
-    return ByHand(name, size, seconds[0], by_hand, equal, os.getloadavg()[0])
 
 
 def geometric_mean(values: list[float]) -> float:

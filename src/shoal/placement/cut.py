@@ -21,6 +21,10 @@ _ROUNDS = 4
 """Each gains about six digits."""
 
 
+_STEPS = 16
+"""From the source, after which SciPy's search is quicker than whole arrays at each step."""
+
+
 @dataclass
 class Arcs:
     """Arcs with capacities in seconds; infinite ones are never cut. The source is vertex 0, the sink vertex 1."""
@@ -38,14 +42,16 @@ class Arcs:
             self.seconds.append(seconds)
 
     def extend(self, tails: np.ndarray, heads: np.ndarray, seconds: np.ndarray) -> None:
-        some = seconds > 0
-        self.parts.append((tails[some], heads[some], seconds[some]))
+        self.parts.append((tails, heads, seconds))
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Tails, heads and seconds, each of shape (arcs,)."""
-        own = (np.asarray(self.tail, np.int64), np.asarray(self.head, np.int64), np.asarray(self.seconds, np.float64))
-        tails, heads, seconds = (np.concatenate(each) for each in zip(own, *self.parts, strict=True))
-        return tails, heads, seconds
+        """Tails, heads and seconds of the arcs that cost something, each of shape (arcs,)."""
+        parts = self.parts
+        if self.tail:
+            parts = [*parts, (np.array(self.tail), np.array(self.head), np.array(self.seconds, float))]
+        tails, heads, seconds = (np.concatenate(each) for each in zip(*parts, strict=True))
+        some = seconds > 0
+        return tails[some], heads[some], seconds[some]
 
     def vertex(self) -> int:
         self.vertices += 1
@@ -65,16 +71,21 @@ def minimum_cut(arcs: Arcs, known: float) -> Cut:
     """`known` is the value of some cut, or more; it sets the scale."""
     size = arcs.vertices
     tail, head, capacity = arcs.arrays()
+    finite = capacity[np.isfinite(capacity)].sum()
+    known = min(known + 1e-12 * finite, finite) if known < inf else finite  # rounding may hide as much of it
     both = np.concatenate((tail * size + head, head * size + tail))  # each arc and the one the other way
-    order = np.argsort(both, kind="stable")
-    first = np.diff(both[order], prepend=-1) != 0
-    keys = both[order][first]
+    order = both.argsort(kind="stable")
+    ordered = both[order]
+    first = np.empty(both.size, bool)
+    first[:1] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    keys = ordered[first]
     position = np.empty(both.size, np.int64)
-    position[order] = np.cumsum(first) - 1
+    position[order] = first.cumsum() - 1
     full = left = np.bincount(position[: tail.size], capacity, minlength=keys.size)
-    rows, columns = np.divmod(keys, size)
-    columns = columns.astype(np.int32)
-    starts = np.searchsorted(rows, np.arange(size + 1)).astype(np.int32)
+    rows = keys // size
+    columns = (keys - rows * size).astype(np.int32)
+    starts = rows.searchsorted(np.arange(size + 1)).astype(np.int32)
     low, bound = 0.0, known
     best = Cut(np.arange(size) == 0, 0.0, inf)
     for _ in range(_ROUNDS):
@@ -87,7 +98,7 @@ def minimum_cut(arcs: Arcs, known: float) -> Cut:
         moved = result.flow.data  # in the order of the matrix, which has both ways of each arc
         assert moved.size == keys.size
         low += result.flow_value / scale
-        side = _reached(whole - moved, columns, starts, size)
+        side = _reached(whole - moved > 0, rows, columns, size)
         across = side[rows] & ~side[columns]
         high = float(full[across].sum())
         if high < best.high:
@@ -100,10 +111,17 @@ def minimum_cut(arcs: Arcs, known: float) -> Cut:
     return Cut(best.source_side, min(low, best.high), best.high)
 
 
-def _reached(residual: np.ndarray, columns: np.ndarray, starts: np.ndarray, size: int) -> np.ndarray:
-    some = residual > 0
-    counted = np.concatenate(([0], np.cumsum(some)))[starts].astype(np.int32)
-    matrix = csr_array((residual[some], columns[some], counted), shape=(size, size))
+def _reached(open_: np.ndarray, rows: np.ndarray, columns: np.ndarray, size: int) -> np.ndarray:
+    """The vertices to which a way of open arcs leads from the source."""
+    tail, head = rows[open_], columns[open_]
     side = np.zeros(size, bool)
+    side[0] = True
+    count = 1
+    for _ in range(_STEPS):
+        side[head[side[tail]]] = True
+        before, count = count, np.count_nonzero(side)
+        if count == before:
+            return side
+    matrix = csr_array((np.ones(tail.size, np.int8), (tail, head)), shape=(size, size))
     side[breadth_first_order(matrix, 0, return_predecessors=False)] = True
     return side

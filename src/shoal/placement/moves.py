@@ -7,7 +7,7 @@ a given one (Boykov, Veksler and Zabih, 2001), with an upper bound where the cos
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, isfinite
+from math import inf
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from shoal.placement.graph import Graph
 _SOURCE, _SINK = 0, 1
 
 
-def best_of_two(graph: Graph) -> tuple[list[int], float]:
-    """The best assignment to sites 0 and 1, and a lower bound of the seconds of every assignment."""
+def best_of_two(graph: Graph) -> tuple[list[int], float, float]:
+    """The best assignment to sites 0 and 1, a lower bound of the seconds of every assignment, and its seconds."""
     numbers, nodes = graph.arrays, len(graph.nodes)
     vertex = np.arange(2, 2 + nodes)
     arcs = Arcs(vertices=2 + 3 * nodes)  # with one for each output on its way out, and one on its way back
@@ -26,22 +26,26 @@ def best_of_two(graph: Graph) -> tuple[list[int], float]:
     arcs.extend(np.full(nodes, _SOURCE), vertex, numbers.seconds[:, 1] - least)
     arcs.extend(vertex, np.full(nodes, _SINK), numbers.seconds[:, 0] - least)
     out, back = numbers.copy[:, 0, 1], numbers.copy[:, 1, 0]
-    producer, consumer = numbers.producer, numbers.consumer
-    alone = np.bincount(producer, minlength=nodes)[producer] == 1
-    arcs.extend(vertex[producer[alone]], vertex[consumer[alone]], out[producer[alone]])
-    arcs.extend(vertex[consumer[alone]], vertex[producer[alone]], back[producer[alone]])
-    producer, consumer = producer[~alone], consumer[~alone]
-    several = np.unique(producer)
-    never = np.full(producer.size, inf)
-    arcs.extend(vertex[several], vertex[several] + nodes, out[several])
-    arcs.extend(vertex[producer] + nodes, vertex[consumer], never)
-    arcs.extend(vertex[several] + 2 * nodes, vertex[several], back[several])
-    arcs.extend(vertex[consumer], vertex[producer] + 2 * nodes, never)
+    consumers = np.bincount(numbers.producer, minlength=nodes)
+    alone = consumers[numbers.producer] == 1
+    if alone.any():
+        producer, consumer = numbers.producer[alone], numbers.consumer[alone]
+        arcs.extend(vertex[producer], vertex[consumer], out[producer])
+        arcs.extend(vertex[consumer], vertex[producer], back[producer])
+    several = np.flatnonzero(consumers > 1)
+    if several.size:
+        producer, consumer = numbers.producer[~alone], numbers.consumer[~alone]
+        never = np.full(producer.size, inf)
+        arcs.extend(vertex[several], vertex[several] + nodes, out[several])
+        arcs.extend(vertex[producer] + nodes, vertex[consumer], never)
+        arcs.extend(vertex[several] + 2 * nodes, vertex[several], back[several])
+        arcs.extend(vertex[consumer], vertex[producer] + 2 * nodes, never)
     base = float(least.sum())
     known, start = min((graph.total(each), each) for each in starts(graph))
-    cut = minimum_cut(arcs, _bound(known - base, arcs))
+    cut = minimum_cut(arcs, known - base)
     found = np.where(cut.source_side[vertex], 0, 1).tolist()
-    return found if graph.total(found) <= known else start, base + cut.low
+    seconds = graph.total(found)
+    return (found, base + cut.low, seconds) if seconds <= known else (start, base + cut.low, known)
 
 
 def expand(graph: Graph, sites: Sequence[int], site: int) -> list[int]:
@@ -54,7 +58,7 @@ def expand(graph: Graph, sites: Sequence[int], site: int) -> list[int]:
         arcs.add(vertex[position], _SINK, stay)
     for position in range(len(graph.nodes)):
         _copies(graph, sites, site, position, vertex, arcs)
-    cut = minimum_cut(arcs, _bound(graph.total(sites) * len(graph.sites), arcs))
+    cut = minimum_cut(arcs, graph.total(sites) * len(graph.sites))
     moved = [old if cut.source_side[each] else site for each, old in zip(vertex, sites, strict=True)]
     return moved if graph.total(moved) < graph.total(sites) else list(sites)
 
@@ -85,12 +89,6 @@ def starts(graph: Graph) -> list[list[int]]:
     """Everything at one site, as far as may be, and each node where it is fastest."""
     seconds = graph.arrays.seconds
     fastest = seconds.argmin(axis=1)
-    alone = [np.where(np.isfinite(seconds[:, site]), site, fastest) for site in range(len(graph.sites))]
+    able = np.isfinite(seconds)
+    alone = [np.where(able[:, site], site, fastest) for site in range(len(graph.sites))]
     return [each.tolist() for each in (*alone, fastest)]
-
-
-def _bound(known: float, arcs: Arcs) -> float:
-    """Not below the minimum cut: a known one with what rounding may hide, or everything."""
-    seconds = arcs.arrays()[2]
-    finite = float(seconds[np.isfinite(seconds)].sum())
-    return min(known + 1e-12 * finite, finite) if isfinite(known) else finite

@@ -95,8 +95,7 @@ def place(graph: Graph) -> Placement:
     elif len(graph.sites) == 2:
         from shoal.placement.moves import best_of_two
 
-        sites, low = best_of_two(graph)
-        seconds = graph.total(sites)
+        sites, low, seconds = best_of_two(graph)
         if isfinite(seconds) and seconds - low > _EQUAL * seconds:
             raise ArithmeticError(f"the cut is {low} s, its assignment takes {seconds} s")
     else:

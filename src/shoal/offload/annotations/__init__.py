@@ -9,26 +9,38 @@ process, and its calls run at once.
 from shoal.offload.annotations.calls import Deferred
 from shoal.offload.annotations.declare import alloc, annotate, evaluate, mut, oa, oa_alloc, sa
 from shoal.offload.annotations.plan import Estimator
+from shoal.offload.annotations.reductions import GroupMergeSplit, MeanSplit, ReduceSplit, SumSplit, VarSplit
 from shoal.offload.annotations.types import (
     Backend,
+    BlockSplit,
     Broadcast,
     DataFrameSplit,
     Generic,
+    GroupSplit,
     NdArraySplit,
+    ScalarSplit,
     SplitType,
-    SumSplit,
+    UnknownSplit,
 )
 
 __all__ = [
     "Backend",
+    "BlockSplit",
     "Broadcast",
     "DataFrameSplit",
     "Deferred",
     "Estimator",
     "Generic",
+    "GroupMergeSplit",
+    "GroupSplit",
+    "MeanSplit",
     "NdArraySplit",
+    "ReduceSplit",
+    "ScalarSplit",
     "SplitType",
     "SumSplit",
+    "UnknownSplit",
+    "VarSplit",
     "alloc",
     "annotate",
     "evaluate",

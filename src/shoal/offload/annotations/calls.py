@@ -10,7 +10,7 @@ from weakref import ref
 import numpy as np
 
 from shoal.core import Invalid
-from shoal.offload.annotations.types import Backend, Broadcast, Generic, SplitType, SumSplit, natural
+from shoal.offload.annotations.types import Backend, Broadcast, Generic, SplitType, UnknownSplit, natural
 
 if TYPE_CHECKING:
     from shoal.offload.annotations.plan import Estimator
@@ -128,9 +128,11 @@ def extend(stage: Stage, call: Call) -> bool:
     for place, value in call.arguments.items():
         found, known = types[place], stage.known.get(id(value))
         if _inside(value):
-            if isinstance(found, Broadcast) or known != found or isinstance(known, SumSplit):
+            if isinstance(found, Broadcast) or known != found or found.partial:
                 return False  # it is needed whole, or cut in another way
         elif splittable:
+            if isinstance(found, UnknownSplit):
+                return False  # nothing else has as many elements
             count = found.elements(wholes[place])
             if count is not None and elements is not None and count != elements:
                 return False
@@ -149,6 +151,8 @@ def extend(stage: Stage, call: Call) -> bool:
             if isinstance(wanted := declaration.type_of(place), Generic) and wanted.name == name
         ]
         result = next((each for each in same if not isinstance(each, Broadcast)), Broadcast())
+    if isinstance(result, UnknownSplit):
+        result = UnknownSplit(result.of)  # it agrees with no other
     if handle is not None:
         stage.known[id(handle)] = result
     call.types, call.result_type = types, result

@@ -128,8 +128,9 @@ def annotate(
         places = _places(arguments, keywords)
         if len(arguments) > len(declaration.types) or not keywords.keys() <= declaration.keywords.keys():
             return original(*arguments, **keywords)
-        counts = {n for place, value in places.items() if (n := declaration.type_of(place).elements(value)) is not None}
-        if len(counts) != 1 or counts.pop() < threshold:
+        kinds = [(declaration.type_of(place), value) for place, value in places.items()]
+        work = [count for kind, value in kinds if (count := kind.work(value)) is not None]
+        if len({kind.elements(value) for kind, value in kinds} - {None}) != 1 or max(work) < threshold:
             return original(*arguments, **keywords)
         return PROGRAM.at_once(declaration, places)
 

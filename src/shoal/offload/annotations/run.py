@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.core import Invalid
 from shoal.offload.annotations.calls import Call, Deferred, Stage, extend
 from shoal.offload.annotations.plan import PCI_EXPRESS, place_stage, sites_of
-from shoal.offload.annotations.types import Backend
+from shoal.offload.annotations.types import Backend, SplitType
 from shoal.offload.arrays.threads import THREADS
 from shoal.placement import Link
 
@@ -75,16 +76,17 @@ def _run(stage: Stage, workers: int, batch: int, link: Link, force_cpu: bool) ->
     if count is None:
         pieces = [(0, 0)]
     else:
-        step = batch or (_DEVICE_ELEMENTS if Backend.GPU in sites else _step(stage, count, threads))
+        step = _step(stage, count, threads, batch or (_DEVICE_ELEMENTS if Backend.GPU in sites else 0))
         pieces = [(start, min(start + step, count)) for start in range(0, count, step)] or [(0, 0)]
     kept = _kept(stage)
+    given = _given(stage, sites)
     found: dict[int, list[Any]] = {number: [None] * len(pieces) for number in kept}
 
     def work(number: int) -> None:
         start, stop = pieces[number]
         at: dict[int, Any] = {}
         for position, (call, site) in enumerate(zip(stage.calls, sites, strict=True)):
-            result = _call(stage, call, site, at, start, stop)
+            result = _call(stage, call, site, given, at, start, stop)
             handle = None if call.result is None else call.result()
             if handle is not None:
                 at[id(handle)] = result
@@ -97,7 +99,10 @@ def _run(stage: Stage, workers: int, batch: int, link: Link, force_cpu: bool) ->
         handle.settle(stage.calls[position].result_type.combine(parts) if count is not None else parts[0])
 
 
-def _step(stage: Stage, count: int, threads: int) -> int:
+def _step(stage: Stage, count: int, threads: int, wanted: int) -> int:
+    """Elements of a piece."""
+    if wanted or any(kind.single for kind in stage.known.values()):
+        return 1 if any(kind.single for kind in stage.known.values()) else wanted
     size = sum(stage.known[key].size(value) for key, value in stage.values.items() if value is not None)
     fits = int(_CACHE_BYTES / max(size / max(count, 1), 1e-9))
     return max(1, min(fits, -(-count // threads)))
@@ -118,22 +123,46 @@ def _kept(stage: Stage) -> dict[int, Deferred]:
     return kept
 
 
-def _call(stage: Stage, call: Call, site: Backend, at: dict[int, Any], start: int, stop: int) -> Any:
+def _given(stage: Stage, sites: Sequence[Backend]) -> dict[Any, Any]:
+    """What is cut, or given whole, in place of each argument that is there: prepared, or moved, once."""
+    found: dict[Any, Any] = {}
+    for call, site in zip(stage.calls, sites, strict=True):
+        for place, value in call.arguments.items():
+            kind, whole = call.types[place], stage.values[id(value)]
+            if _is_cut(stage, kind, whole):
+                if (id(value), kind) not in found:
+                    found[id(value), kind] = kind.prepare(whole)
+            elif (id(value), kind, site) not in found and whole is not None:
+                found[id(value), kind, site] = kind.to(whole, site)
+    return found
+
+
+def _is_cut(stage: Stage, kind: SplitType, whole: Any) -> bool:
+    return not stage.whole and stage.elements is not None and kind.elements(whole) is not None
+
+
+def _call(
+    stage: Stage, call: Call, site: Backend, given: Mapping[Any, Any], at: dict[Any, Any], start: int, stop: int
+) -> Any:
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
     for place, value in call.arguments.items():
-        kind = call.types[place]
-        if id(value) in at:
-            given = at[id(value)]
-        elif stage.whole or stage.elements is None or kind.elements(stage.values[id(value)]) is None:
-            given = stage.values[id(value)]
+        kind, whole = call.types[place], stage.values[id(value)]
+        piece = id(value), kind
+        if id(value) in at:  # this stage's own
+            moved = kind.to(at[id(value)], site)
+        elif _is_cut(stage, kind, whole):
+            if piece not in at:
+                at[piece] = kind.split(start, stop, given[piece])
+            moved = kind.to(at[piece], site)
         else:
-            given = at[id(value)] = kind.split(start, stop, stage.values[id(value)])
-        given = kind.to(given, site) if kind.elements(given) is not None else given
+            moved = given.get((*piece, site))
         if isinstance(place, int):
-            positional.append(given)
+            positional.append(moved)
         else:
-            keywords[place] = given
+            keywords[place] = moved
     function = call.declaration.device if site is Backend.GPU else call.declaration.function
     assert function is not None
-    return function(*positional, **keywords)
+    if stage.elements is None:
+        return function(*positional, **keywords)
+    return call.result_type.call(function, positional, keywords)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import operator
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -29,13 +28,32 @@ class SplitType:
     in_place = False
     """Whether writing into a piece writes into the whole."""
 
+    single = False
+    """Whether each piece has one element, however many would fit."""
+
+    partial = False
+    """Whether what a function gives for a piece is a part of every value: only the whole can be used."""
+
     def elements(self, value: Any) -> int | None:  # noqa: ARG002  (for subclasses)
         """The number of elements that can be cut; None for a value that every piece gets whole."""
         return None
 
-    def split(self, start: int, stop: int, value: Any) -> Any:  # noqa: ARG002  (for subclasses)
-        """The elements from `start` to before `stop`, sharing the memory of the value where it is mutated."""
+    def work(self, value: Any) -> int | None:
+        """What estimators and thresholds count: the elements, where nothing else is said."""
+        return self.elements(value)
+
+    def prepare(self, value: Any) -> Any:
+        """What is cut in place of the value: made once, before its pieces are."""
         return value
+
+    def split(self, start: int, stop: int, value: Any) -> Any:  # noqa: ARG002  (for subclasses)
+        """The elements from `start` to before `stop` of what was prepared, sharing the memory of the value where it is
+        mutated."""
+        return value
+
+    def call(self, function: Callable[..., Any], positional: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        """What `combine` gets of a piece: the result of the function."""
+        return function(*positional, **keywords)
 
     def combine(self, pieces: Sequence[Any]) -> Any:
         """The whole of the pieces, which come in order."""
@@ -68,22 +86,70 @@ class SplitType:
 
 
 class Broadcast(SplitType):
-    """Every piece gets the value whole."""
+    """Every piece gets the value whole. `of` is the type that moves it to a device; without it, it moves nowhere."""
+
+    def __init__(self, of: SplitType | None = None) -> None:
+        self.of = of
+
+    def backend(self, value: Any) -> Backend:
+        return Backend.SCALAR if self.of is None else self.of.backend(value)
+
+    def to(self, value: Any, backend: Backend) -> Any:
+        return value if self.of is None else self.of.to(value, backend)
+
+
+class ScalarSplit(Broadcast):
+    """A number or an option, which needs no place. As a result it is the same for each piece."""
+
+    def combine(self, pieces: Sequence[Any]) -> Any:
+        if all(each == pieces[0] for each in pieces):
+            return pieces[0]
+        raise Invalid("a scalar differs from piece to piece", hint="give the result the type of a reduction")
 
 
 class NdArraySplit(SplitType):
-    """An array of any number of dimensions, by rows."""
+    """An array of any number of dimensions, by rows, or along another axis."""
 
     in_place = True
 
+    def __init__(self, axis: int = 0) -> None:
+        self.axis = axis
+
     def elements(self, value: Any) -> int | None:
-        return int(value.shape[0]) if getattr(value, "ndim", 0) else None
+        return int(value.shape[self.axis]) if getattr(value, "ndim", 0) > self.axis else None
 
     def split(self, start: int, stop: int, value: Any) -> Any:
-        return value[start:stop]
+        return value[(*(slice(None),) * self.axis, slice(start, stop), ...)]
 
     def combine(self, pieces: Sequence[Any]) -> Any:
-        return pieces[0] if len(pieces) == 1 else np.concatenate(list(pieces))
+        return pieces[0] if len(pieces) == 1 else _joined(pieces, self.axis)
+
+
+class BlockSplit(SplitType):
+    """An array in blocks: `grid` has their number along each of the first axes. An element is a block."""
+
+    in_place = True
+    single = True
+
+    def __init__(self, grid: tuple[int, ...]) -> None:
+        self.grid = grid
+
+    def elements(self, value: Any) -> int | None:
+        return math.prod(self.grid) if getattr(value, "ndim", 0) >= len(self.grid) else None
+
+    def work(self, value: Any) -> int | None:
+        return None if self.elements(value) is None else math.prod(value.shape)
+
+    def split(self, start: int, stop: int, value: Any) -> Any:  # noqa: ARG002  (a block is one element)
+        place = np.unravel_index(start, self.grid)
+        cuts = zip(place, self.grid, value.shape, strict=False)
+        return value[(*(slice(size * at // count, size * (at + 1) // count) for at, count, size in cuts), ...)]
+
+    def combine(self, pieces: Sequence[Any]) -> Any:
+        found = list(pieces)
+        for axis, row in reversed(list(enumerate(self.grid))):
+            found = [_joined(found[each : each + row], axis) for each in range(0, len(found), row)]
+        return found[0]
 
 
 class DataFrameSplit(SplitType):
@@ -104,11 +170,71 @@ class DataFrameSplit(SplitType):
         return int(np.sum(value.memory_usage()))
 
 
-class SumSplit(SplitType):
-    """A result whose whole is the sum of those of the pieces."""
+def _joined(pieces: Sequence[Any], axis: int) -> Any:
+    space = getattr(pieces[0], "__array_namespace__", None)
+    return np.concatenate(list(pieces), axis) if space is None else space().concat(list(pieces), axis=axis)
+
+
+class GroupSplit(SplitType):
+    """A frame by its keys: the rows of a group are all in one piece, so that a function of groups needs no other piece.
+    An element is a part of the keys' hashes. Results are put together in the order of their labels."""
+
+    def __init__(self, keys: str | Sequence[str], parts: int = 64) -> None:
+        self.keys = [keys] if isinstance(keys, str) else list(keys)
+        self.parts = parts
+
+    def elements(self, value: Any) -> int | None:
+        return self.parts if hasattr(value, "iloc") else None
+
+    def work(self, value: Any) -> int | None:
+        return DataFrameSplit().elements(value)
+
+    def prepare(self, value: Any) -> Any:
+        """The rows sorted by their part, and where each part begins."""
+        import pandas as pd
+
+        hashes = pd.util.hash_pandas_object(value[self.keys], index=False, categorize=False).to_numpy()
+        part = hashes % np.uint64(self.parts)
+        return value.iloc[np.argsort(part, kind="stable")], np.searchsorted(np.sort(part), np.arange(self.parts + 1))
+
+    def split(self, start: int, stop: int, value: Any) -> Any:
+        rows, begins = value
+        return rows.iloc[begins[start] : begins[stop]]
 
     def combine(self, pieces: Sequence[Any]) -> Any:
-        return functools.reduce(operator.add, pieces)
+        return DataFrameSplit().combine(pieces).sort_index(kind="stable")
+
+    def size(self, value: Any) -> int:
+        return DataFrameSplit().size(value)
+
+
+class UnknownSplit(SplitType):
+    """A result whose number of elements only its values tell, as that of a filter. Its pieces go on to arguments of a
+    generic type, alone; everything else gets the whole. `of` is how it is cut and put together."""
+
+    def __init__(self, of: SplitType) -> None:
+        self.of = of
+
+    def elements(self, value: Any) -> int | None:
+        return self.of.elements(value)
+
+    def combine(self, pieces: Sequence[Any]) -> Any:
+        return self.of.combine(pieces)
+
+    def backend(self, value: Any) -> Backend:
+        return self.of.backend(value)
+
+    def to(self, value: Any, backend: Backend) -> Any:
+        return self.of.to(value, backend)
+
+    def size(self, value: Any) -> int:
+        return self.of.size(value)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
 
 
 class Generic(SplitType):

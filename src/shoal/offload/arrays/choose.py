@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.offload.arrays.chunks import BlockKernel, Chunks, Function
+from shoal.offload.arrays.chunks import BlockKernel, Chunks, Function, Reducer
 from shoal.offload.arrays.kernels import BoundKernel, Kernels
 from shoal.offload.arrays.program import Operation, Program
 from shoal.offload.arrays.recipe import Recipe
@@ -98,8 +98,10 @@ class Chooser:
     def close(self) -> None:
         self.history.save()
 
-    def choose(self, program: Program, *, total: bool = False) -> Way:
-        """`total`: the sum of the last operation is wanted, not its values."""
+    def choose(self, program: Program, reducer: Reducer | None = None) -> Way:
+        """`reducer`: what it makes of the last operation is wanted, not its values. Kernels and devices know sums."""
+        total = reducer is not None and reducer.of_total is not None
+        blocks_only = reducer is not None and not total
         expected, costs = self.costs.expected, self.costs
         plain = costs.plain(program)
         whole = Chunks(1, max(program.size, 1))
@@ -108,7 +110,7 @@ class Chooser:
             threads = self._threads()
             cut, seconds = Chunks(threads, BLOCK), costs.chunks(program, threads, BLOCK)
             ways["chunks"] = Way("chunks", "chunks", cut, expected("chunks", program, seconds), seconds, costs=costs)
-            kernel = self._kernel(program, ways, total=total)
+            kernel = None if blocks_only else self._kernel(program, ways, total=total)
             if kernel is not None:
                 cut, seconds = Chunks(threads, KERNEL_BLOCK), costs.compiled(program, threads)
                 ways["compiled"] = Way(
@@ -122,10 +124,12 @@ class Chooser:
                 ways["torch"] = Way(
                     "torch", "chunks", cut, expected("torch", program, seconds), seconds, replaced, costs=costs
                 )
-        self._add_device(program, ways, total=total)
+        if not blocks_only:
+            self._add_device(program, ways, total=total)
         best = min(ways.values(), key=lambda each: each.expected_s)
         if (
-            program.size <= _TRIED
+            not program.residents
+            and program.size <= _TRIED
             and self.settings.threshold == OffloadSettings().threshold
             and costs.measured(best.backend, program)
             and not costs.measured("plain", program)
@@ -135,7 +139,7 @@ class Chooser:
 
     def _add_device(self, program: Program, ways: dict[str, Way], *, total: bool) -> None:
         if self.devices.possible and not self.devices.ready:
-            if not self.vectorised.ready:
+            if self.devices.needs_torch and not self.vectorised.ready:
                 lost = self.history.add("device", min(each.expected_s for each in ways.values()))
                 if self.settings.compile is CompileMode.WAIT or lost > _IMPORT_S:
                     self.vectorised.load()
@@ -143,9 +147,12 @@ class Chooser:
             self.devices.find()
         if not self.devices.ready:
             return
+        home_s = self.devices.home_s(program)
+        for name, each in ways.items() if home_s else ():
+            ways[name] = replace(each, expected_s=each.expected_s + home_s)
         best = min(ways.values(), key=lambda each: each.expected_s)
         weights = [best.weight(one) for one in program.operations]
-        host_s = [best.expected_s * each / (sum(weights) or 1.0) for each in weights]
+        host_s = [(best.expected_s - home_s) * each / (sum(weights) or 1.0) for each in weights]
         found = self.devices.bound(program, host_s, total=total)
         if found is not None:
             name, kernel, elements, seconds = found

@@ -12,6 +12,7 @@ import numpy as np
 
 from shoal.offload.arrays.functions import Roll
 from shoal.offload.arrays.program import CONSTANT, INPUT, SCRATCH, Block, Program, blocks, part
+from shoal.offload.arrays.residents import elements_of
 from shoal.offload.arrays.threads import THREADS
 
 Function = Callable[..., Any]
@@ -72,11 +73,10 @@ class Chunks:
         those in which a result is not finite. The reducer is applied to each block of the last operation; its results
         come in the order of the blocks."""
         inputs = program.inputs
-        shape = program.shape
-        if not program.rolls and all(each.shape == shape and each.flags.c_contiguous for each in inputs):
+        shape = program.cut_shape
+        if shape != program.shape:
             inputs = [each.reshape(-1) for each in inputs]
             outputs = [each.reshape(-1) for each in outputs]
-            shape = (program.size,)
         pieces = list(blocks(shape, self.elements))
         found: set[Fault] = set()
         partial: list[Any] = [None] * len(pieces)
@@ -93,7 +93,7 @@ class Chunks:
                 faulty, total = kernel.run(block)
                 if not faulty and not math.isnan(total):
                     if of_total is not None:
-                        partial[number] = of_total(total, _elements(block))
+                        partial[number] = of_total(total, elements_of(block))
                     return
                 again.append(number)
             taken = [part(each, block, program.rolls.get(i)) for i, each in enumerate(inputs)]
@@ -115,10 +115,6 @@ class Chunks:
 
         pieces = list(blocks(target.shape, self.elements))
         THREADS.share(work, pieces, min(self.threads, len(pieces)))
-
-
-def _elements(block: Block) -> int:
-    return math.prod(each.stop - each.start for each in block)
 
 
 def _one(

@@ -18,10 +18,13 @@ from shoal.offload.arrays.functions import Roll, in_place_views, roll_of, where
 from shoal.offload.arrays.kernels import BoundKernel
 from shoal.offload.arrays.lazy import Lazy, fields
 from shoal.offload.arrays.program import Program, build, roll
+from shoal.offload.arrays.residents import RESIDENTS
 from shoal.offload.arrays.results import result_dtype
 from shoal.offload.arrays.state import error_state, is_program, state
 from shoal.offload.arrays.tracked import Tracked, memory, strip, track
 from shoal.offload.arrays.worth import Worth
+from shoal.offload.devices.device import DeviceLost
+from shoal.offload.devices.paged import BoundDevice
 from shoal.offload.explain import Decisions
 from shoal.offload.profile import PROFILE, REASONS, line_of
 from shoal.offload.settings import Fallback
@@ -50,8 +53,10 @@ class Evaluator:
         with _lock:
             if lazy.value is None and type(lazy.ufunc) is Roll:
                 roll(lazy)
+            if lazy.value is None and RESIDENTS.of(lazy) is not None:
+                self._home(lazy)
             if lazy.value is None:
-                self._run(build(lazy), None)
+                self._evaluate(lazy, None)
 
     def reduce(self, lazy: Lazy, name: str) -> Any:
         """The sum, mean, smallest or largest value without the array itself. None: take the array's own method."""
@@ -69,21 +74,65 @@ class Evaluator:
     def parts(self, lazy: Lazy, reducer: Reducer) -> list[Any] | None:
         """What the reducer gives for each block of a pending result, which is not stored. None: it is not possible."""
         with _lock:
-            if (
-                lazy.value is not None or lazy.reduced or type(lazy.ufunc) is Roll
-            ):  # asked again: to store it is cheaper
+            if lazy.value is not None or type(lazy.ufunc) is Roll:
                 return None
+            if (resident := RESIDENTS.of(lazy)) is not None:
+                return self.chooser.devices.parts(resident, reducer)
+            if lazy.reduced or (reducer.of_total is None and self.chooser.devices.ready):
+                return None  # asked again: to store it is cheaper; and a device knows sums alone
             fields["reduced"](lazy, True)
-            program = build(lazy, keep_root=False)
-            if program.operations[-1].node is not lazy:
-                return None
+            return self._evaluate(lazy, reducer)
+
+    def _evaluate(self, lazy: Lazy, reducer: Reducer | None) -> list[Any] | None:
+        """Compute it; where values on a device are lost meanwhile, from what they were made of."""
+        program = build(lazy, keep_root=reducer is None)
+        if reducer is not None and program.operations[-1].node is not lazy:
+            return None
+        try:
             return self._run(program, reducer)
+        except DeviceLost:
+            RESIDENTS.clear()
+            return self._run(build(lazy, keep_root=reducer is None), reducer)
+
+    def _home(self, lazy: Lazy) -> None:
+        """Copy a result from the device. Where that is lost, all results there are pending only, as they were."""
+        resident = RESIDENTS.of(lazy)
+        assert resident is not None
+        try:
+            self.chooser.devices.fetch(resident)
+        except DeviceLost:
+            RESIDENTS.clear()
+            return
+        RESIDENTS.forget(lazy)
+        self._settle([(lazy, resident.host)])
+
+    @staticmethod
+    def _settle(found: list[tuple[Lazy, np.ndarray]]) -> None:
+        """The values of pending results, from memory that is theirs alone."""
+        for node, output in found:
+            fields["value"](node, output.view(Tracked))
+            fields["inputs"](node, ())
+        for node, _ in found:
+            for one in node.consumers:
+                if (reader := one()) is not None and reader.value is None:  # of another shape: not of this program
+                    memory.guard(node.value, id(memory.root(node.value)), reader)
+            fields["consumers"](node, [])
 
     def _run(self, program: Program, reducer: Reducer | None) -> list[Any]:
         own = time.thread_time()
-        way = self.chooser.choose(program, total=reducer is not None and reducer.of_total is not None)
-        output = None
-        outputs = [np.empty(program.shape, each.dtype) for each in program.outputs]
+        way = self.chooser.choose(program, reducer)
+        if program.residents and not isinstance(way.kernel, BoundDevice):
+            for each in program.residents.values():
+                if RESIDENTS.of(each) is not None:
+                    self._home(each)
+                if each.value is None:
+                    raise DeviceLost
+        there = way.kernel.residents if isinstance(way.kernel, BoundDevice) else {}
+        hosts = {id(program.operations[step].node): each.host for step, each in there.items()}
+        outputs = [
+            hosts[id(each)] if id(each) in hosts else np.empty(program.shape, each.dtype) for each in program.outputs
+        ]
+        del hosts
         began, worked, own = time.perf_counter(), time.process_time(), time.thread_time() - own
         outcome = way.chunks.run(program, outputs, way.replaced, reducer, way.kernel)
         seconds = time.perf_counter() - began
@@ -93,15 +142,15 @@ class Evaluator:
             self.chooser.kernels.observe(way.kernel.kernel.recipe, outcome.again, outcome.pieces)
         elif way.kernel is not None:  # a device: to wait for it is its work
             share = seconds
-        for node, output in zip(program.outputs, outputs, strict=True):
-            fields["value"](node, output.view(Tracked))
-            fields["inputs"](node, ())
-        del outputs, output
-        for node in program.outputs:
-            for one in node.consumers:
-                if (reader := one()) is not None and reader.value is None:  # of another shape: not of this program
-                    memory.guard(node.value, id(memory.root(node.value)), reader)
-            fields["consumers"](node, [])
+        for step, resident in there.items():
+            if resident.whole or (resident.kept and step in way.kernel.recipe.outputs):
+                RESIDENTS.add(program.operations[step].node, resident)
+                self.chooser.devices.stays(resident)
+        del there
+        found = [each for each in zip(program.outputs, outputs, strict=True) if RESIDENTS.of(each[0]) is None]
+        del outputs
+        self._settle(found)
+        del found
         self.chooser.costs.observe(program, way.backend, min(seconds, share), way.estimate_s)
         self.chooser.calibrating.observe(seconds)
         if self.decisions is not None:

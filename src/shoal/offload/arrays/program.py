@@ -16,6 +16,7 @@ import numpy as np
 
 from shoal.offload.arrays.functions import Roll
 from shoal.offload.arrays.lazy import Lazy, fields
+from shoal.offload.arrays.residents import RESIDENTS
 from shoal.offload.arrays.tracked import plain, track
 
 _MOST_NODES = 256
@@ -37,13 +38,15 @@ class Operation:
 @dataclass(slots=True)
 class Program:
     """What one evaluation does. `inputs` are plain arrays, and `rolls` the shifts with which some of them are read;
-    `outputs` the pending results whose values are kept; `scratch` the types of the buffers. All results have one
-    shape."""
+    `outputs` the pending results whose values are kept, and `wanted` that of them which is looked at; `scratch` the
+    types of the buffers. `residents` are the inputs whose values are on a device. All results have one shape."""
 
     shape: tuple[int, ...]
     operations: list[Operation] = field(default_factory=list)
     inputs: list[np.ndarray] = field(default_factory=list)
     rolls: dict[int, Roll] = field(default_factory=dict)
+    residents: dict[int, Lazy] = field(default_factory=dict)
+    wanted: Lazy | None = None
     outputs: list[Lazy] = field(default_factory=list)
     scratch: list[np.dtype[Any]] = field(default_factory=list)
     _key: tuple[Any, ...] | None = None
@@ -51,6 +54,12 @@ class Program:
 
     def __post_init__(self) -> None:
         self.size = math.prod(self.shape)
+
+    @property
+    def cut_shape(self) -> tuple[int, ...]:
+        """The shape of which blocks are taken: one axis where that is possible."""
+        flat = not self.rolls and all(each.shape == self.shape and each.flags.c_contiguous for each in self.inputs)
+        return (self.size,) if flat else self.shape
 
     @property
     def bytes_touched(self) -> int:
@@ -99,7 +108,9 @@ def build(root: Lazy, *, keep_root: bool = True) -> Program:
     for node in order:
         if type(node.ufunc) is Roll and id(node) in kept:
             roll(node)
-    return _allocate(root.shape, [node for node in order if node.value is None], kept)
+    program = _allocate(root.shape, [node for node in order if node.value is None], kept)
+    program.wanted = root if keep_root else None
+    return program
 
 
 def _readers(node: Lazy) -> int:
@@ -122,7 +133,7 @@ def _without_detours(order: list[Lazy], root: Lazy, kept: set[int], held: set[in
     for node in reversed(order):
         pending = [each for each in node.inputs if type(each) is Lazy and each.value is None]
         late = id(node) in kept and id(node) not in held and id(node) not in needed and not read.get(id(node))
-        if late and all(id(each) in kept for each in pending):
+        if late and all(id(each) in kept or RESIDENTS.of(each) for each in pending):
             left.add(id(node))
             for each in pending:
                 read[id(each)] -= 1
@@ -145,7 +156,7 @@ def _connected(root: Lazy) -> dict[int, Lazy]:
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        if id(node) in nodes or node.value is not None:
+        if id(node) in nodes or node.value is not None or (node is not root and RESIDENTS.of(node)):
             continue
         nodes[id(node)] = node
         for each in node.inputs:
@@ -215,6 +226,12 @@ def _argument(program: Program, value: Any, place: dict[int, tuple[int, Any]]) -
     if type(value) is Lazy:
         found = place.get(id(value))
         if found is not None:
+            return found
+        if value.value is None and (resident := RESIDENTS.of(value)) is not None:
+            RESIDENTS.use(value)
+            found = place[id(value)] = (INPUT, len(program.inputs))
+            program.residents[found[1]] = value
+            program.inputs.append(resident.host)
             return found
         value = value.value
     if not isinstance(value, np.ndarray):

@@ -21,7 +21,6 @@ from shoal.offload.profile import CallRecord, read_profiles
 from shoal.offload.settings import read_settings
 
 if TYPE_CHECKING:
-    from shoal.offload.bench import ByHand
     from shoal.offload.calibration import Calibration
     from shoal.offload.explain import LineDecision
 
@@ -194,25 +193,19 @@ def bench(
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Runs of each side, in turns.")] = 7,
     small: Annotated[bool, typer.Option("--small", help="Small inputs, where nothing can be gained.")] = False,
     only: Annotated[str, typer.Option("--only", help="One workload by name.")] = "",
-    by_hand: Annotated[bool, typer.Option("--by-hand", help="Against each backend by hand as well.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Measure the papers' programs against the plain library and the backends by hand, in turns with them."""
+    """Measure the papers' programs against the plain library, in turns with it."""
     context = CommandContext(json, None, None)
 
     def act() -> None:
-        from shoal.offload.bench import geometric_mean, measure, measure_by_hand, workloads_of
+        from shoal.offload.bench import geometric_mean, measure, workloads_of
         from shoal.offload.workloads import WORKLOADS
 
         suites = suite.split(",")
         names = [only] if only else workloads_of(suites)
         if not names or any(name not in WORKLOADS for name in names) or not set(suites) <= {"oa", "extra"}:
             raise Invalid("there is no such suite or workload", hint=f"suites oa, extra; {', '.join(WORKLOADS)}")
-        if by_hand:
-            rows = [measure_by_hand(name, WORKLOADS[name].sizes[0 if small else 1], rounds) for name in names]
-            data = [{**asdict(each), "best": each.best, "ratio": each.ratio} for each in rows]
-            context.show({"workloads": data}, lambda: _show_by_hand(rows))
-            return
         found = []
         for name in names:
             found.append(measure(name, WORKLOADS[name].sizes[0 if small else 1], rounds))
@@ -228,13 +221,6 @@ def bench(
         context.show(told, lambda: print(f"geometric mean {mean:.2f} x"))
 
     guarded(context, act)
-
-
-def _show_by_hand(rows: Sequence[ByHand]) -> None:
-    for one in rows:
-        others = ", ".join(f"{name} {seconds * 1e3:.2f} ms" for name, seconds in one.by_hand_s.items())
-        print(f"{one.workload:16} {one.size:>9}  {one.captured_s * 1e3:9.2f} ms  {one.ratio:5.2f} x the best by hand; "
-              f"{others}; load {one.load:.1f}")  # fmt: skip
 
 
 def _read(folder: Path) -> tuple[list[CallRecord], int]:

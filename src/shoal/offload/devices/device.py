@@ -32,6 +32,14 @@ class Page(Protocol):
         """Copy a value of the device into an array of the host."""
         ...
 
+    def keep(self, value: Any) -> Any:
+        """What holds a value of this page on the device for as long as it is referenced."""
+        ...
+
+    def kept(self, held: Any) -> Any:
+        """The value that another page kept, for this one."""
+        ...
+
     def apply(self, step: Step, arguments: Sequence[Any]) -> Any:
         """The result of an operation. Arguments are values of the device, in any type, and numbers of Python."""
         ...

@@ -105,6 +105,14 @@ class TorchPage:
         dtype = getattr(self._torch, _TYPES[values.dtype.char])
         return staged.view(dtype).reshape(values.shape).to(self._device, non_blocking=True)
 
+    def keep(self, value: Any) -> Any:
+        return value
+
+    def kept(self, held: Any) -> Any:
+        if self._device.type == "cuda":  # its memory is not given again before this stream is through
+            held.record_stream(self._torch.cuda.current_stream(self._device))
+        return held
+
     def fetch(self, value: Any, out: np.ndarray) -> None:
         value = value.expand(out.shape)
         if self._device.type != "cuda":

@@ -1,9 +1,9 @@
-"""The programs of `workloads`, each rewritten for the backends that suit it: conversions from and to the program's own
-arrays and frames are part of them, imports and fits are not.
+"""The programs of `shoal.offload.workloads`, each rewritten for the backends that suit it.
 
-They are written as a user who knows the backend would: blocks that fit into a core's cache on all cores, one lazy
-query, the classes of scikit-learn-intelex, the Gram matrix for a few singular vectors, `torch.compile` for a whole
-function.
+Conversions from and to the program's own arrays and frames are part of them, imports and fits are not. They are written
+as a user who knows the backend would: blocks that fit into a core's cache on all cores, one lazy query, the classes of
+scikit-learn-intelex, the Gram matrix for a few singular vectors, `torch.compile` for a whole function.
+`python offload_programs.py NAME BACKEND` is one side of a measurement.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import functools
 import importlib.util
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from shoal.offload import workloads
+from shoal.offload.side import answer
 
 _BLOCK = 32768
 
@@ -160,7 +162,7 @@ def _compiled(formula: Callable[..., Any]) -> Program:
     def ready() -> Any:
         import torch
 
-        return torch.compile(functools.partial(formula, torch))
+        return torch.compile(functools.partial(formula, torch), dynamic=True)
 
     def run(*inputs: Any) -> tuple[Any, ...]:
         import torch
@@ -210,3 +212,7 @@ def programs(workload: str) -> Mapping[str, Program]:
         if name not in _NEEDS or importlib.util.find_spec(_NEEDS[name]) is not None
     }
     return {"plain": workloads.WORKLOADS[workload].run, **some}
+
+
+if __name__ == "__main__":
+    answer(workloads.WORKLOADS[sys.argv[1]], programs(sys.argv[1])[sys.argv[2]])
