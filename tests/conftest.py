@@ -30,7 +30,7 @@ VIRTUAL_START = 1_700_000_000.0
 # `--hypothesis-profile=default` looks for new ones. Mutation testing runs each property some thousand times, and asks
 # only whether it fails.
 _ALL = settings.get_profile("ci")
-settings.register_profile("quick", parent=_ALL, max_examples=20)
+settings.register_profile("quick", parent=_ALL, max_examples=12)
 settings.register_profile("mutation", parent=_ALL, max_examples=25, phases=[Phase.explicit, Phase.generate])
 settings.load_profile("quick")
 
