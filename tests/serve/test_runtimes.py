@@ -96,6 +96,7 @@ def threads_of_process() -> int:
     return len(list(Path("/proc/self/task").iterdir()))
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize("kept", [0, 1, 40, 0.5, -1])
 def test_a_truncated_file_is_a_bad_model(tmp_path: Path, kept: float) -> None:
     path = models.linear(tmp_path / "m.onnx")
