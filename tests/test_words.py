@@ -58,6 +58,6 @@ def test_modules_are_named_by_a_noun_not_by_a_question() -> None:
     found = [
         str(path.relative_to(PACKAGE))
         for path in sorted(PACKAGE.rglob("*.py"))
-        if asked.match(ast.get_docstring(ast.parse(path.read_text())) or "")
+        if asked.match("".join(path.read_text().split('"""', 2)[1:2]).lstrip())
     ]
     assert found == [], "begin the docstring with the thing that the module holds"

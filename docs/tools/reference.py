@@ -247,11 +247,15 @@ def _schema_of(answer: Mapping[str, Any]) -> str:
 # --- what the sources name: metrics and events ---
 
 
-def _nodes(kind: type[ast.AST]) -> Iterator[tuple[Path, Any]]:
-    for path in sorted(SOURCES.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, kind):
-                yield path.relative_to(SOURCES), node
+def _nodes(word: str) -> Iterator[tuple[Path, ast.Call | ast.Tuple]]:
+    """Calls, then tuples, of the sources in which this word stands."""
+    texts = [(path, path.read_text()) for path in sorted(SOURCES.rglob("*.py"))]
+    trees = [(path.relative_to(SOURCES), ast.parse(text)) for path, text in texts if word in text]
+    for kind in (ast.Call, ast.Tuple):
+        for path, tree in trees:
+            for node in ast.walk(tree):
+                if isinstance(node, kind):
+                    yield path, node
 
 
 def _texts(nodes: Iterable[ast.AST]) -> list[str | None]:
@@ -261,12 +265,11 @@ def _texts(nodes: Iterable[ast.AST]) -> list[str | None]:
 def metric_names() -> dict[str, tuple[str, str]]:
     """All metrics by name, with what they say and which program has them: the server, the gateway or the guard."""
     found: dict[str, tuple[str, str]] = {}
-    for kind in (ast.Call, ast.Tuple):
-        for path, node in _nodes(kind):
-            texts = _texts((node.args if isinstance(node, ast.Call) else node.elts)[:3])
-            about = next((text for text in texts[1:] if text and (text[0].isupper() or " " in text)), None)
-            if texts and texts[0] and texts[0].startswith("shoal_") and about:
-                found[texts[0]] = about, next((one for one in ("gateway", "guard") if one in path.parts), "server")
+    for path, node in _nodes('"shoal_'):
+        texts = _texts((node.args if isinstance(node, ast.Call) else node.elts)[:3])
+        about = next((text for text in texts[1:] if text and (text[0].isupper() or " " in text)), None)
+        if texts and texts[0] and texts[0].startswith("shoal_") and about:
+            found[texts[0]] = about, next((one for one in ("gateway", "guard") if one in path.parts), "server")
     return found
 
 

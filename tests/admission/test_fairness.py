@@ -56,12 +56,12 @@ class Backlog:
 @pytest.mark.parametrize(
     ("weights", "sizes"),
     [
+        ({"a": 1, "b": 1, "c": 2}, {"a": (4, 10.0), "b": (1, 20.0), "c": (2, 40.0)}),
         ({"a": 1, "b": 1, "c": 1}, {"a": (1, 10.0), "b": (1, 10.0), "c": (1, 10.0)}),
         ({"a": 1, "b": 1, "c": 1}, {"a": (1, 10.0), "b": (1, 100.0), "c": (1, 30.0)}),
         ({"a": 1, "b": 2, "c": 5}, {"a": (1, 10.0), "b": (1, 60.0), "c": (1, 20.0)}),
-        ({"a": 1, "b": 1, "c": 2}, {"a": (4, 10.0), "b": (1, 20.0), "c": (2, 40.0)}),
     ],
-    ids=["equal", "different lengths", "different weights", "different sizes"],
+    ids=["different sizes", "equal", "different lengths", "different weights"],
 )
 def test_an_endless_backlog_is_served_by_weight(weights, sizes, known) -> None:  # type: ignore[no-untyped-def]
     index = index_of(nodes(2), tenants=[Tenant(name, weight) for name, weight in weights.items()])

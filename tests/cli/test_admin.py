@@ -166,6 +166,7 @@ def test_without_a_server_every_command_says_so_and_down_is_content(tmp_path: Pa
     assert alone.json("version")["server"] is None
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize(
     "words", [["--help"], ["submit", "--help"], ["tenant", "--help"], ["manifest", "schema"], ["nope"]]
 )

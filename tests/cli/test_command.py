@@ -52,6 +52,7 @@ def test_what_a_field_of_a_manifest_means_is_told(capsys: pytest.CaptureFixture[
     assert "there is no kind 'task'" in told("--kind", "task")
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["schedule", "--help"], ["manifest", "schema"]])
 def test_output_that_cannot_be_written_is_an_error_in_words(words: list[str]) -> None:
     with Path("/dev/full").open("w") as full:

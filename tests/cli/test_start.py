@@ -100,7 +100,7 @@ INSTALLED = {
 }  # fmt: skip
 
 
-@pytest.mark.few(count=4)
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize("name", INSTALLED)
 def test_a_room_brings_its_commands_and_loads_no_other_room(name: str) -> None:
     loaded = set(run(_COMMAND, name, "--help").split())

@@ -409,6 +409,7 @@ class EngineConformance:
         await kit.settle("a.1.run")
         assert (await kit.engine.read("a.1.run", 0, "metrics", 0)).ended
 
+    @pytest.mark.few(count=2)
     @pytest.mark.parametrize("stream", ["file:../../etc/passwd", "file:/etc/passwd", "file:", "unheard-of"])
     async def test_unknown_and_escaping_streams_are_not_found(self, kit: EngineKit, stream: str) -> None:
         await kit.launch(kit.gang("a.1.run", Succeed()))

@@ -92,6 +92,7 @@ def test_servers_of_a_plan_that_are_alike_are_one_line(files: tuple[Path, Path])
     assert re.search(r"t4-1 \+ \d+", told.stdout), told.stdout
 
 
+@pytest.mark.few(count=1)
 @pytest.mark.parametrize("model", ["queueing", "duty-cycle", "simulated"])
 def test_plan_takes_every_model(files: tuple[Path, Path], model: str) -> None:
     told = call("plan", "--profiles", files[0], "--servers", files[1], "-r", "resnet=20,200ms", "--model", model)

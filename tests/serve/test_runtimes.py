@@ -96,6 +96,7 @@ def threads_of_process() -> int:
     return len(list(Path("/proc/self/task").iterdir()))
 
 
+@pytest.mark.few(count=2)
 @pytest.mark.parametrize("kept", [0, 1, 40, 0.5, -1])
 def test_a_truncated_file_is_a_bad_model(tmp_path: Path, kept: float) -> None:
     path = models.linear(tmp_path / "m.onnx")
@@ -104,22 +105,24 @@ def test_a_truncated_file_is_a_bad_model(tmp_path: Path, kept: float) -> None:
     assert "m.onnx" in refused(onnx_spec(path))
 
 
-def test_random_bytes_are_a_bad_model(tmp_path: Path) -> None:
+@pytest.mark.few(count=2)
+@pytest.mark.parametrize("seed", range(5))
+def test_random_bytes_are_a_bad_model(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "m.onnx"
-    for seed in range(5):
-        path.write_bytes(random.Random(seed).randbytes(500))
-        refused(onnx_spec(path))
+    path.write_bytes(random.Random(seed).randbytes(500))
+    refused(onnx_spec(path))
 
 
-def test_a_damaged_model_is_refused_or_runs_but_never_ends_the_process(tmp_path: Path) -> None:
-    path, good = tmp_path / "m.onnx", models.linear(tmp_path / "good.onnx").read_bytes()
-    for seed in range(15):
-        rng, data = random.Random(seed), bytearray(good)
-        for _ in range(3):
-            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-        path.write_bytes(data)
-        with contextlib.suppress(BadModel):
-            open_warm(onnx_spec(path))
+@pytest.mark.few(count=4)
+@pytest.mark.parametrize("seed", range(15))
+def test_a_damaged_model_is_refused_or_runs_but_never_ends_the_process(tmp_path: Path, seed: int) -> None:
+    path, data = tmp_path / "m.onnx", bytearray(models.linear(tmp_path / "good.onnx").read_bytes())
+    rng = random.Random(seed)
+    for _ in range(3):
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+    with contextlib.suppress(BadModel):
+        open_warm(onnx_spec(path))
 
 
 def test_a_file_must_have_the_digest_that_is_named(tmp_path: Path) -> None:
@@ -273,16 +276,17 @@ def test_a_class_is_made_once_and_says_itself_what_it_takes() -> None:
     runtime.close()
 
 
+@pytest.mark.few(count=4)
 @pytest.mark.parametrize(
     ("source", "complaint"),
     [
-        ("tests.serve.models", "names no callable"),
         ("../models:echo", "names no callable"),
-        ("tests.serve.models:", "names no callable"),
         ("tests.serve.nowhere:f", "cannot be imported: ModuleNotFoundError"),
-        ("tests.serve.models:nothing", "cannot be imported: AttributeError"),
         ("tests.serve.models:FEATURES", "is not callable"),
         ("tests.serve.models:echo", "does not say what its inputs are"),
+        ("tests.serve.models", "names no callable"),
+        ("tests.serve.models:", "names no callable"),
+        ("tests.serve.models:nothing", "cannot be imported: AttributeError"),
         ("tests.serve.models:Broken", "Broken() failed: RuntimeError: no device"),
         ("tests.serve.models:Mute", "Mute has no __call__"),
     ],

@@ -26,7 +26,7 @@ def rampage(*arguments: str) -> dict[str, float]:
 
 @pytest.mark.timeout(200)
 def test_nothing_is_lost_or_doubled_while_everything_is_killed() -> None:
-    rows = rampage("--jobs", "60", "--kill-every", "0.4", "--seed", "2", "--limit", "180")
+    rows = rampage("--jobs", "30", "--kill-every", "0.4", "--seed", "2", "--limit", "180")
     assert rows["acknowledged jobs lost"] == 0
 
 

@@ -55,6 +55,7 @@ def said(client: Client, job: str, lines: int) -> list[str]:
     return found
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("level", [Sandbox.USER, Sandbox.BUBBLEWRAP])
 def test_no_tenant_of_a_plane_and_no_plane_of_a_tenant_reaches_anothers_processes(home: Home, level: Sandbox) -> None:
     missing = [one for one in capabilities(home.path) if one.name == level.capability and not one.available]

@@ -51,6 +51,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     kill_until_none(lambda: [each.process for each in marked(home.path)], timeout_s=20)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("level", [Sandbox.USER, Sandbox.BUBBLEWRAP])
 def test_the_next_server_goes_on_with_a_job_in_a_sandbox(home: Home, level: Sandbox) -> None:
     missing = [one for one in capabilities(home.path) if one.name == level.capability and not one.available]

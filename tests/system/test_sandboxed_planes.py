@@ -35,6 +35,7 @@ for place in (os.environ["SHOAL_CHECKPOINT_DIR"], "."):
 """
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("level", [Sandbox.USER, Sandbox.BUBBLEWRAP])
 def test_a_preempted_job_of_a_plane_finds_its_checkpoints_again(site: Site, tmp_path: Path, level: Sandbox) -> None:
     missing = [one for one in capabilities(site.home.path) if one.name == level.capability and not one.available]

@@ -16,7 +16,7 @@ from shoal.engine import Gang
 from shoal.engine.simulated import Line, Script
 from shoal.tenancy.records import PlaneState
 
-from .world import HOUR, World, play
+from .world import QUARTER, World, play
 
 RUNNING, QUEUED, STARTING = JobState.RUNNING, JobState.QUEUED, JobState.STARTING
 
@@ -190,7 +190,7 @@ def test_what_went_wrong_in_the_pool_is_told_without_names_of_machines_and_folde
             assert not re.search(r"\bn[01]\b", text), text
             assert str(tmp_path) not in text, text
 
-    play(tmp_path, scene, lambda gang: scripts.get(gang.env["SHOAL_JOB_NAME"], HOUR))
+    play(tmp_path, scene, lambda gang: scripts.get(gang.env["SHOAL_JOB_NAME"], QUARTER))
 
 
 @pytest.mark.parametrize("when", ["queued", "running"])
@@ -256,10 +256,10 @@ def test_a_job_that_ends_while_the_plane_is_away_is_known_when_it_is_back(tmp_pa
         await world.planes.suspend("red", actor="admin")
         with pytest.raises(Unavailable, match="suspended"):
             await world.awake("red")
-        await asyncio.sleep(24 * 3600)
+        await asyncio.sleep(3600)
         await world.planes.resume("red", actor="admin")
         await world.until("red", job, JobState.SUCCEEDED, within_s=60)
-        assert (await world.awake("red")).plane.job(job).ran_s == pytest.approx(3600.0, abs=1.0)
+        assert (await world.awake("red")).plane.job(job).ran_s == pytest.approx(900.0, abs=1.0)
 
     play(tmp_path, lambda world: scene(world))
 
@@ -272,7 +272,7 @@ def test_nothing_new_of_a_suspended_plane_starts(tmp_path: Path) -> None:
         queued = await world.submit("red", 4)
         await world.until("red", queued, STARTING)
         await world.planes.suspend("red", actor="admin")
-        await asyncio.sleep(2 * 3600)
+        await asyncio.sleep(1800)
         assert world.cluster.alive() == ()
         await world.planes.resume("red", actor="admin")
         await world.until("red", queued, RUNNING, within_s=120)
@@ -302,7 +302,7 @@ def test_a_plane_with_work_never_sleeps(tmp_path: Path) -> None:
     async def scene(world: World) -> None:
         await world.make("red")
         await world.submit("red")
-        await asyncio.sleep(1800.0)
+        await asyncio.sleep(600.0)
         assert world.planes.is_awake("red")
 
     play(tmp_path, scene, sleep_after_s=10.0)

@@ -10,7 +10,7 @@ from shoal.contract.lifecycle import JobState
 from shoal.core import Capability, Invalid, Sandbox, Unavailable
 from shoal.engine import Gang
 from shoal.engine.simulated import Script
-from tests.tenancy.world import HOUR, World, play
+from tests.tenancy.world import QUARTER, World, play
 
 LEVELS = tuple(Capability(level.capability, True, "works") for level in (Sandbox.USER, Sandbox.BUBBLEWRAP))
 
@@ -20,7 +20,7 @@ def test_a_job_of_a_plane_is_kept_from_the_network_where_its_team_has_bubblewrap
 
     def behaviour(gang: Gang) -> Script:
         launched.append(gang)
-        return HOUR
+        return QUARTER
 
     async def scene(world: World) -> None:
         world.engine.capabilities = lambda: LEVELS  # type: ignore[method-assign]

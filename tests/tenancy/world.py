@@ -22,7 +22,8 @@ from shoal.store import Store, open_store
 from shoal.tenancy.live.extension import Tenancy, TenancySection
 from shoal.tenancy.live.planes import Awake, Planes
 
-HOUR = Script(run_s=3600.0)
+QUARTER = Script(run_s=900.0)
+"""A quarter of an hour."""
 
 
 class SimulatedTenancy(Tenancy):
@@ -109,7 +110,7 @@ class World:
 
 
 def play(
-    folder: Path, scene: Callable[[World], Awaitable[None]], behaviour: Callable[[Gang], Script] = lambda _: HOUR,
+    folder: Path, scene: Callable[[World], Awaitable[None]], behaviour: Callable[[Gang], Script] = lambda _: QUARTER,
     *, machines: int = 2, fault: Callable[[str], None] = lambda _: None, beside: Sequence[Chosen] = (),
     **settings: float | str,
 ) -> None:  # fmt: skip

@@ -62,8 +62,8 @@ SLOW = pytest.mark.slow  # each start loads scikit-learn, for seconds
         ("numpy-mlp", [], 0.93),
         pytest.param("numpy-mlp", ["--data", "wine", "--steps", "300"], 0.9, marks=SLOW),
         pytest.param("numpy-mlp", ["--data", "breast-cancer", "--steps", "300"], 0.9, marks=SLOW),
-        ("gang-allreduce", [], 0.9),
-        ("flaky", [], 0.8),
+        pytest.param("gang-allreduce", [], 0.9, marks=SLOW),
+        pytest.param("flaky", [], 0.8, marks=SLOW),
         ("unmodified", [], 0.9),
     ],
 )
