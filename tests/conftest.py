@@ -11,17 +11,12 @@ import tempfile
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import pytest
 import structlog
 import typer.testing
 from hypothesis import Phase, settings
-from sqlalchemy import Engine
-from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
-from sqlalchemy.util import LRUCache
 
-import shoal.store.database
 import shoal.store.store
 from shoal.control.home import garbage
 from shoal.engine.simulated import VirtualLoop
@@ -137,23 +132,4 @@ def _no_memory_is_given_back() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(garbage, "gc", types.SimpleNamespace(collect=lambda: 0))
         patch.setattr(garbage, "give_back", lambda: None)
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _statements_are_compiled_once() -> Iterator[None]:
-    """SQLAlchemy keeps what it compiled for each engine, and a test's SQLite database has two of its own."""
-    compiled: LRUCache[object, object] = LRUCache(2000)
-    create = shoal.store.database.create_engine
-
-    def sharing(*words: Any, **options: Any) -> Engine:
-        engine = create(*words, **options)
-        if type(engine.dialect) is SQLiteDialect_pysqlite:
-            engine._compiled_cache = compiled  # type: ignore[assignment]
-        return engine
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shoal.store.database, "create_engine", sharing)
-        patch.setattr(SQLiteDialect_pysqlite, "__eq__", lambda one, other: type(one) is type(other))
-        patch.setattr(SQLiteDialect_pysqlite, "__hash__", lambda one: hash(type(one)))
         yield
