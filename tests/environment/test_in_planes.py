@@ -13,6 +13,8 @@ from shoal.contract.lifecycle import JobState
 from shoal.core import Conflict, NotFound, Sandbox
 from shoal.engine.local.processes import marked
 from shoal.sdk import Client
+from shoal.session.commands.common import connector
+from tests.session.conftest import relayed
 from tests.system.test_restart_doors import kill
 
 from .kit import busybox, layer, member, needs_images, needs_uv, write_image
@@ -140,6 +142,11 @@ def test_planes_of_one_tenant_share_nothing(home: Home, admin: Client, project: 
     there, uid = log(two, job).split()
     assert there == "False"
     assert uid != log(one, own).strip(), "each has a user of its own"
+    inside = submit(one, "red", project, ["sleep", "600"])
+    until(lambda: one.job(inside).state is JobState.RUNNING)
+    session = one.session.execute(inside, ["python", "-c", "import sys, tiny; print(sys.prefix)"])
+    assert relayed(connector(one, inside, session.id, 0)) == (0, f"{prefix}\n".encode(), b"")
+    one.cancel(inside)
     with pytest.raises(NotFound):
         two.environments.remove("0" * 8)
     until(lambda: not any(each.used for each in two.environments.list().environments))

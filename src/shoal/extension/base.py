@@ -88,6 +88,9 @@ class Extension:
     says that it can, and knows no machine or device: in a plane, the engine is the pool that all planes share.
     `Server.plane` says which one it is: what it keeps outside of its home must be below a name of that plane's."""
 
+    not_in_planes: ClassVar[str] = "it is of the machines of the shared server"
+    """Why planes have none of their own, for those who ask for one there."""
+
     def __init__(self, server: Server, settings: Any) -> None:
         """`settings` is an instance of the class named above. The server is not open yet."""
 

@@ -45,6 +45,7 @@ class Web(Extension, Parts):
 
     name: ClassVar[str] = "web"
     paths: ClassVar[Sequence[str]] = ("/v1/web", "/ui")
+    not_in_planes: ClassVar[str] = "the page shows one server"
     settings: ClassVar[type[Section]] = WebSection
     tables: ClassVar[Tables | None] = TABLES
 

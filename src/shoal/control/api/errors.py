@@ -149,7 +149,7 @@ def _nothing_there(request: Request) -> tuple[str, str]:
     own = path.removeprefix(request.scope.get("root_path", ""))
     for kind in request.app.state.extensions.elsewhere:
         if own.startswith(tuple(kind.paths)):
-            return f"{kind.name} is not in planes", "use the shared server"
+            return f"{kind.name} is not in planes: {kind.not_in_planes}", "use the shared server"
     for kind in request.app.state.extensions.off:
         if own.startswith(tuple(kind.paths)):
             off = next(iter(kind.off()), None)

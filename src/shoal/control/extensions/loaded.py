@@ -367,8 +367,9 @@ class Extensions:
         kinds = {name: type(one) for name, one in on.items()}
         for name, values in manifest.extensions.items():
             kind = kinds.get(name)
-            if name in {one.name for one in self.elsewhere}:
-                raise Invalid(f"{name} is not in planes", where=f"extensions.{name}", hint=NOT_IN_PLANES)
+            if (other := next((one for one in self.elsewhere if one.name == name), None)) is not None:
+                what = f"{name} is not in planes: {other.not_in_planes}"
+                raise Invalid(what, where=f"extensions.{name}", hint=NOT_IN_PLANES)
             if kind is None or kind.manifest is None:
                 known = ", ".join(sorted(one.name for one in self._on if one.manifest is not None)) or "none here"
                 raise Invalid(f"there is no extension {name!r}", where=f"extensions.{name}", hint=f"known: {known}")

@@ -81,6 +81,7 @@ class Serve(Serving):
 
     name: ClassVar[str] = "serve"
     paths: ClassVar[Sequence[str]] = ("/v1/services", "/v1/service-manifests")
+    not_in_planes: ClassVar[str] = "the gateway and the replicas of services are of the shared server's machines"
     settings: ClassVar[type[Section]] = ServeSection
     tables: ClassVar[Tables | None] = TABLES
     events: ClassVar[type[EventKinds] | None] = ServiceEvent

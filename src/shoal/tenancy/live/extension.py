@@ -71,6 +71,7 @@ class Tenancy(Extension, Serving):
 
     name: ClassVar[str] = "tenancy"
     paths: ClassVar[Sequence[str]] = ("/v1/planes",)
+    not_in_planes: ClassVar[str] = "a plane has no planes"
     settings: ClassVar[type[Section]] = TenancySection
     tables: ClassVar[Tables | None] = TABLES
     events: ClassVar[type[EventKinds] | None] = PlaneEvent

@@ -38,6 +38,7 @@ class Users(Extension, Serving):
 
     name: ClassVar[str] = "users"
     paths: ClassVar[Sequence[str]] = ("/v1/users", "/v1/whoami")
+    not_in_planes: ClassVar[str] = "a plane has tokens, and no users of the machine"
     settings: ClassVar[type[Section]] = UsersSection
     manifest: ClassVar[type[BaseModel] | None] = UsersManifest
     tables: ClassVar[Tables | None] = TABLES
