@@ -121,13 +121,13 @@ class Evaluator:
     def _run(self, program: Program, reducer: Reducer | None) -> list[Any]:
         own = time.thread_time()
         way = self.chooser.choose(program, reducer)
-        if program.residents and not isinstance(way.kernel, BoundDevice):
-            for each in program.residents.values():
-                if RESIDENTS.of(each) is not None:
-                    self._home(each)
-                if each.value is None:
-                    raise DeviceLost
-        there = way.kernel.residents if isinstance(way.kernel, BoundDevice) else {}
+        device = way.kernel if isinstance(way.kernel, BoundDevice) else None
+        for each in program.residents.values() if device is None else ():
+            if RESIDENTS.of(each) is not None:
+                self._home(each)
+            if each.value is None:
+                raise DeviceLost
+        there = {} if device is None else device.residents
         hosts = {id(program.operations[step].node): each.host for step, each in there.items()}
         outputs = [
             hosts[id(each)] if id(each) in hosts else np.empty(program.shape, each.dtype) for each in program.outputs
@@ -140,10 +140,10 @@ class Evaluator:
         share = (time.process_time() - worked) / min(way.chunks.threads, max(1, outcome.pieces))
         if isinstance(way.kernel, BoundKernel):
             self.chooser.kernels.observe(way.kernel.kernel.recipe, outcome.again, outcome.pieces)
-        elif way.kernel is not None:  # a device: to wait for it is its work
+        if device is not None:  # to wait for it is its work
             share = seconds
         for step, resident in there.items():
-            if resident.whole or (resident.kept and step in way.kernel.recipe.outputs):
+            if resident.whole or (resident.kept and device is not None and step in device.recipe.outputs):
                 RESIDENTS.add(program.operations[step].node, resident)
                 self.chooser.devices.stays(resident)
         del there
