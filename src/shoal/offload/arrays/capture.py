@@ -101,7 +101,7 @@ def capture(ufunc: Any, inputs: tuple[Any, ...], frame: Any) -> Lazy | None:
     size = 1
     for length in shape:
         size *= length
-    if size < state.threshold:
+    if size < state.threshold or (size < state.whole_numbers and dtype.kind in "iu" and not pending):
         return _stays("small")
     site = (frame.f_code, frame.f_lasti, frame.f_globals)
     level = 0

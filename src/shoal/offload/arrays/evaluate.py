@@ -22,12 +22,12 @@ from shoal.offload.arrays.residents import RESIDENTS
 from shoal.offload.arrays.results import result_dtype
 from shoal.offload.arrays.state import error_state, is_program, state
 from shoal.offload.arrays.tracked import Tracked, memory, strip, track
-from shoal.offload.arrays.worth import Worth
+from shoal.offload.arrays.worth import WHOLE_NUMBERS, Worth
 from shoal.offload.devices.device import DeviceLost
 from shoal.offload.devices.paged import BoundDevice
 from shoal.offload.explain import Decisions
 from shoal.offload.profile import PROFILE, REASONS, line_of
-from shoal.offload.settings import Fallback
+from shoal.offload.settings import Fallback, OffloadSettings
 
 _lock = threading.RLock()
 """One evaluation at a time: a second thread that looks waits, and finds the value."""
@@ -46,6 +46,7 @@ class Evaluator:
 
     def attach(self, threshold: int) -> None:
         state.threshold = threshold
+        state.whole_numbers = WHOLE_NUMBERS if threshold == OffloadSettings().threshold else threshold
         state.compute, state.reduce = self.compute, self.reduce
         state.eager, state.call = self.eager, self.call
 
@@ -156,7 +157,7 @@ class Evaluator:
         if self.decisions is not None:
             self.decisions.observe(program, way, seconds, self.chooser.absent())
         _record(program, way, seconds, None if reducer is None else reducer.name)
-        gain = way.alternatives["plain"] - min(seconds, share)
+        gain = 0.0 if way.backend == "plain" else way.alternatives["plain"] - min(seconds, share)
         state.threshold = self._worth.threshold(state.threshold, program, gain - own)
         _warn(program, outcome.faults)
         return outcome.parts
@@ -190,6 +191,8 @@ class Evaluator:
             _warn_at(kind, told, frame.f_code, frame.f_lasti, frame.f_globals)
         if outs is not None:
             return _own_outputs(outs, options["out"], result)
+        if type(result) is np.ndarray and result.size < state.whole_numbers and result.dtype.kind in "iu":
+            return result
         return tuple(map(track, result)) if isinstance(result, tuple) else track(result)
 
     def _fallback(self, ufunc: Any, reason: str, frame: Any) -> None:
