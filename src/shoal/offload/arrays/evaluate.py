@@ -21,7 +21,7 @@ from shoal.offload.arrays.program import Program, build, roll
 from shoal.offload.arrays.residents import RESIDENTS
 from shoal.offload.arrays.results import result_dtype
 from shoal.offload.arrays.state import error_state, is_program, state
-from shoal.offload.arrays.tracked import Tracked, memory, strip, track
+from shoal.offload.arrays.tracked import Tracked, calm, memory, strip, track
 from shoal.offload.arrays.worth import WHOLE_NUMBERS, Worth
 from shoal.offload.devices.device import DeviceLost
 from shoal.offload.devices.paged import BoundDevice
@@ -131,7 +131,7 @@ class Evaluator:
         there = {} if device is None else device.residents
         hosts = {id(program.operations[step].node): each.host for step, each in there.items()}
         outputs = [
-            hosts[id(each)] if id(each) in hosts else np.empty(program.shape, each.dtype) for each in program.outputs
+            hosts[id(each)] if id(each) in hosts else np.ndarray(program.shape, each.dtype) for each in program.outputs
         ]
         del hosts
         began, worked, own = time.perf_counter(), time.process_time(), time.thread_time() - own
@@ -192,6 +192,8 @@ class Evaluator:
         if outs is not None:
             return _own_outputs(outs, options["out"], result)
         if type(result) is np.ndarray and result.size < state.whole_numbers and result.dtype.kind in "iu":
+            for each in inputs:
+                calm(each)
             return result
         return tuple(map(track, result)) if isinstance(result, tuple) else track(result)
 
@@ -241,9 +243,12 @@ class Evaluator:
         dtype = result_dtype(tuple(key))
         if dtype is None:
             return None
+        chunks = self.chooser.single(ufunc, size, dtype)
+        if chunks is None:
+            return None
         target = options["out"][0] if "out" in options else None
         if target is None:
-            target = np.empty(shape, dtype)
+            target = np.ndarray(shape, dtype)
         elif (
             type(target) is not np.ndarray
             or target.shape != shape
@@ -252,7 +257,7 @@ class Evaluator:
             or not in_place_views(target, inputs)
         ):
             return None
-        return self.chooser.single(ufunc, size, target)
+        return target, chunks
 
     def call(self, function: Any, types: Any, args: Any, options: Any, frame: Any) -> Any:  # noqa: ARG002
         """A function of NumPy with captured arguments."""
