@@ -118,6 +118,10 @@ class Tracked(np.ndarray[Any, Any]):
     def __dlpack__(self, **options: Any) -> Any:
         return escaping(self).__dlpack__(**options)
 
+    def __buffer__(self, flags: int) -> memoryview:
+        """From Python 3.12 on, native code that asks for the memory is seen."""
+        return memoryview(escaping(self))
+
     def resize(self, *shape: Any, refcheck: bool = True) -> None:
         """In place, though its memory is that of the root: the values move into memory of its own."""
         memory.flush(self)
