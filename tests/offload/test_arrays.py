@@ -434,7 +434,7 @@ def test_a_result_that_only_another_one_reads_is_not_stored() -> None:
 @pytest.mark.parametrize(
     "write", [lambda x: memoryview(x).cast("B").__setitem__(5, 7), lambda x: io.BytesIO(b"\1" * 80).readinto(x)]
 )
-def test_memory_that_native_code_writes_was_read_before(captured: None, write: Callable[[Any], Any]) -> None:
+def test_memory_that_native_code_writes_was_read_before(write: Any) -> None:
     x = np.arange(float(N))
     y = x + 1.0
     write(x)

@@ -17,7 +17,7 @@ from shoal.offload.arrays.chunks import Chunks, Fault, Reducer
 from shoal.offload.arrays.functions import Roll, in_place_views, roll_of, where
 from shoal.offload.arrays.kernels import BoundKernel
 from shoal.offload.arrays.lazy import Lazy, fields
-from shoal.offload.arrays.program import Program, build, roll
+from shoal.offload.arrays.program import Program, build, computed, roll
 from shoal.offload.arrays.residents import RESIDENTS
 from shoal.offload.arrays.results import result_dtype
 from shoal.offload.arrays.state import error_state, is_program, state
@@ -276,7 +276,7 @@ class Evaluator:
         elif name in ("shape", "ndim") and len(args) == 1 and not options:
             return getattr(args[0], name)
         elif name in _VIEWS:
-            return function._implementation(*map(_computed, args), **options)
+            return function._implementation(*map(computed, args), **options)
         taken, named = strip(args), strip(options)
         began = time.perf_counter()
         result = function(*taken, **named)
@@ -316,13 +316,9 @@ _reducers = {
 
 
 def _exposed(value: Any) -> None:
-    array = _computed(value)
+    array = computed(value)
     if isinstance(array, Tracked):
         memory.expose(array)
-
-
-def _computed(value: Any) -> Any:
-    return value.compute() if type(value) is Lazy else value
 
 
 def _own_outputs(outs: Any, stripped: Any, result: Any) -> Any:
