@@ -119,7 +119,7 @@ def _reached(open_: np.ndarray, rows: np.ndarray, columns: np.ndarray, size: int
     count = 1
     for _ in range(_STEPS):
         side[head[side[tail]]] = True
-        before, count = count, np.count_nonzero(side)
+        before, count = count, int(np.count_nonzero(side))
         if count == before:
             return side
     matrix = csr_array((np.ones(tail.size, np.int8), (tail, head)), shape=(size, size))

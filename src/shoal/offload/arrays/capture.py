@@ -5,6 +5,7 @@ can write.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
@@ -22,7 +23,7 @@ _DEEPEST = 64
 
 _MOST_CONSUMERS = 256
 
-_sequence = itertools.count()
+sequence = itertools.count()
 
 
 def capture(ufunc: Any, inputs: tuple[Any, ...], frame: Any) -> Lazy | None:
@@ -32,18 +33,6 @@ def capture(ufunc: Any, inputs: tuple[Any, ...], frame: Any) -> Lazy | None:
         return _stays("library")
     if error_state.get() is not state.ordinary:
         return _stays("error-state")
-    if len(inputs) == 2:  # a chain goes on: most operations are of this kind
-        first, second = inputs
-        if type(first) is Lazy and first.value is None and type(second) is float and -1e38 < second < 1e38:
-            consumers = first.consumers
-            found = result_dtype((ufunc, first.dtype, float))
-            if found is not None and first.depth < _DEEPEST and len(consumers) < _MOST_CONSUMERS:
-                site = (frame.f_code, frame.f_lasti, frame.f_globals)
-                level, depth = first.level, first.depth + 1
-                quick: Any = Filled(ufunc, inputs, first.shape, found, site, depth, level, next(_sequence))
-                quick.__class__ = Lazy
-                consumers.append(ref(quick))
-                return quick  # type: ignore[no-any-return]
     key: list[Any] = [ufunc]
     taken: list[Any] = []
     shape: tuple[int, ...] | None = None
@@ -112,7 +101,7 @@ def capture(ufunc: Any, inputs: tuple[Any, ...], frame: Any) -> Lazy | None:
     size = 1
     for length in shape:
         size *= length
-    if size < state.threshold:
+    if size < state.threshold or (size < state.whole_numbers and dtype.kind in "iu" and not pending):
         return _stays("small")
     site = (frame.f_code, frame.f_lasti, frame.f_globals)
     level = 0
@@ -139,9 +128,58 @@ def defer(
     level: int = 0,
 ) -> Lazy:
     """A pending result, whose inputs nobody changes before it is computed."""
-    result: Any = Filled(ufunc, inputs, shape, dtype, site, depth, level, next(_sequence))
+    result: Any = Filled()
+    result.ufunc = ufunc
+    result.inputs = inputs
+    result.shape = shape
+    result.dtype = dtype
+    result.value = None
+    result.reduced = False
+    result.consumers = []
+    result.depth = depth
+    result.level = level
+    result.site = site
+    result.sequence = next(sequence)
     result.__class__ = Lazy
     return result  # type: ignore[no-any-return]
+
+
+def continued(ufunc: Any) -> Callable[[Lazy, float, type, Any], Lazy | None]:
+    """`capture` for a pending result and a number: most operations of a program go on with a chain. None: ask
+    `capture`."""
+    dtypes: dict[Any, dict[int, np.dtype[Any]]] = {float: {}, int: {}}
+    """Of the result, by the number's class and the identity of the pending one's: both are NumPy's own, which stay."""
+
+    def go_on(first: Lazy, second: float, kind: type, frame: Any) -> Lazy | None:
+        dtype, consumers = dtypes[kind].get(id(first.dtype)), first.consumers
+        if (
+            dtype is None
+            or own_files.get(frame.f_code.co_filename) is not True
+            or error_state.get() is not state.ordinary
+            or first.depth >= _DEEPEST
+            or len(consumers) >= _MOST_CONSUMERS
+            or not (-1e38 < second < 1e38 if kind is float else 0 <= second <= 127)
+        ):
+            if first.dtype is np.dtype(first.dtype.char) and (found := result_dtype((ufunc, first.dtype, kind))):
+                dtypes[kind][id(first.dtype)] = found
+            return None
+        result: Any = Filled()
+        result.ufunc = ufunc
+        result.inputs = first, second
+        result.shape = first.shape
+        result.dtype = dtype
+        result.value = None
+        result.reduced = False
+        result.consumers = []
+        result.depth = first.depth + 1
+        result.level = first.level
+        result.site = frame.f_code, frame.f_lasti, frame.f_globals
+        result.sequence = next(sequence)
+        result.__class__ = Lazy
+        consumers.append(ref(result))
+        return result  # type: ignore[no-any-return]
+
+    return go_on
 
 
 def _stays(reason: str) -> Lazy | None:
@@ -150,4 +188,4 @@ def _stays(reason: str) -> Lazy | None:
 
 
 state.capture = capture
-add_operators(Lazy)
+add_operators(Lazy, continued)

@@ -218,10 +218,11 @@ class Chooser:
         """Whether others fill the machine: what is made ready in the background would take this program's own time."""
         return self._threads() < self.settings.cores
 
-    def single(self, ufunc: Any, size: int, target: np.ndarray) -> tuple[np.ndarray, Chunks] | None:
+    def single(self, ufunc: Any, size: int, dtype: np.dtype[Any]) -> Chunks | None:
+        """How one operation is cut that is done at once; None where one thread does it."""
         threads = self._threads()
         if threads == 1 or "chunks" not in self.settings.allowed:
             return None
-        if not self.costs.worth_threads(ufunc.__name__, target.dtype.char, size, threads):
+        if not self.costs.worth_threads(ufunc.__name__, dtype.char, size, threads):
             return None
-        return target, Chunks(threads, max(BLOCK, -(-size // (4 * threads))))
+        return Chunks(threads, max(BLOCK, -(-size // (4 * threads))))

@@ -17,17 +17,17 @@ from shoal.offload.arrays.chunks import Chunks, Fault, Reducer
 from shoal.offload.arrays.functions import Roll, in_place_views, roll_of, where
 from shoal.offload.arrays.kernels import BoundKernel
 from shoal.offload.arrays.lazy import Lazy, fields
-from shoal.offload.arrays.program import Program, build, roll
+from shoal.offload.arrays.program import Program, build, computed, roll
 from shoal.offload.arrays.residents import RESIDENTS
 from shoal.offload.arrays.results import result_dtype
 from shoal.offload.arrays.state import error_state, is_program, state
-from shoal.offload.arrays.tracked import Tracked, memory, strip, track
-from shoal.offload.arrays.worth import Worth
+from shoal.offload.arrays.tracked import Tracked, calm, memory, strip, track
+from shoal.offload.arrays.worth import WHOLE_NUMBERS, Worth
 from shoal.offload.devices.device import DeviceLost
 from shoal.offload.devices.paged import BoundDevice
 from shoal.offload.explain import Decisions
 from shoal.offload.profile import PROFILE, REASONS, line_of
-from shoal.offload.settings import Fallback
+from shoal.offload.settings import Fallback, OffloadSettings
 
 _lock = threading.RLock()
 """One evaluation at a time: a second thread that looks waits, and finds the value."""
@@ -46,6 +46,7 @@ class Evaluator:
 
     def attach(self, threshold: int) -> None:
         state.threshold = threshold
+        state.whole_numbers = WHOLE_NUMBERS if threshold == OffloadSettings().threshold else threshold
         state.compute, state.reduce = self.compute, self.reduce
         state.eager, state.call = self.eager, self.call
 
@@ -121,16 +122,16 @@ class Evaluator:
     def _run(self, program: Program, reducer: Reducer | None) -> list[Any]:
         own = time.thread_time()
         way = self.chooser.choose(program, reducer)
-        if program.residents and not isinstance(way.kernel, BoundDevice):
-            for each in program.residents.values():
-                if RESIDENTS.of(each) is not None:
-                    self._home(each)
-                if each.value is None:
-                    raise DeviceLost
-        there = way.kernel.residents if isinstance(way.kernel, BoundDevice) else {}
+        device = way.kernel if isinstance(way.kernel, BoundDevice) else None
+        for each in program.residents.values() if device is None else ():
+            if RESIDENTS.of(each) is not None:
+                self._home(each)
+            if each.value is None:
+                raise DeviceLost
+        there = {} if device is None else device.residents
         hosts = {id(program.operations[step].node): each.host for step, each in there.items()}
         outputs = [
-            hosts[id(each)] if id(each) in hosts else np.empty(program.shape, each.dtype) for each in program.outputs
+            hosts[id(each)] if id(each) in hosts else np.ndarray(program.shape, each.dtype) for each in program.outputs
         ]
         del hosts
         began, worked, own = time.perf_counter(), time.process_time(), time.thread_time() - own
@@ -140,10 +141,10 @@ class Evaluator:
         share = (time.process_time() - worked) / min(way.chunks.threads, max(1, outcome.pieces))
         if isinstance(way.kernel, BoundKernel):
             self.chooser.kernels.observe(way.kernel.kernel.recipe, outcome.again, outcome.pieces)
-        elif way.kernel is not None:  # a device: to wait for it is its work
+        if device is not None:  # to wait for it is its work
             share = seconds
         for step, resident in there.items():
-            if resident.whole or (resident.kept and step in way.kernel.recipe.outputs):
+            if resident.whole or (resident.kept and device is not None and step in device.recipe.outputs):
                 RESIDENTS.add(program.operations[step].node, resident)
                 self.chooser.devices.stays(resident)
         del there
@@ -156,7 +157,7 @@ class Evaluator:
         if self.decisions is not None:
             self.decisions.observe(program, way, seconds, self.chooser.absent())
         _record(program, way, seconds, None if reducer is None else reducer.name)
-        gain = way.alternatives["plain"] - min(seconds, share)
+        gain = 0.0 if way.backend == "plain" else way.alternatives["plain"] - min(seconds, share)
         state.threshold = self._worth.threshold(state.threshold, program, gain - own)
         _warn(program, outcome.faults)
         return outcome.parts
@@ -190,6 +191,10 @@ class Evaluator:
             _warn_at(kind, told, frame.f_code, frame.f_lasti, frame.f_globals)
         if outs is not None:
             return _own_outputs(outs, options["out"], result)
+        if type(result) is np.ndarray and result.size < state.whole_numbers and result.dtype.kind in "iu":
+            for each in inputs:
+                calm(each)
+            return result
         return tuple(map(track, result)) if isinstance(result, tuple) else track(result)
 
     def _fallback(self, ufunc: Any, reason: str, frame: Any) -> None:
@@ -238,9 +243,12 @@ class Evaluator:
         dtype = result_dtype(tuple(key))
         if dtype is None:
             return None
+        chunks = self.chooser.single(ufunc, size, dtype)
+        if chunks is None:
+            return None
         target = options["out"][0] if "out" in options else None
         if target is None:
-            target = np.empty(shape, dtype)
+            target = np.ndarray(shape, dtype)
         elif (
             type(target) is not np.ndarray
             or target.shape != shape
@@ -249,7 +257,7 @@ class Evaluator:
             or not in_place_views(target, inputs)
         ):
             return None
-        return self.chooser.single(ufunc, size, target)
+        return target, chunks
 
     def call(self, function: Any, types: Any, args: Any, options: Any, frame: Any) -> Any:  # noqa: ARG002
         """A function of NumPy with captured arguments."""
@@ -268,7 +276,7 @@ class Evaluator:
         elif name in ("shape", "ndim") and len(args) == 1 and not options:
             return getattr(args[0], name)
         elif name in _VIEWS and is_program(frame):
-            return function._implementation(*map(_computed, args), **options)
+            return function._implementation(*map(computed, args), **options)
         taken, named = strip(args), strip(options)
         began = time.perf_counter()
         result = function(*taken, **named)
@@ -315,13 +323,9 @@ def _may_share(result: Any) -> bool:
 
 
 def _exposed(value: Any) -> None:
-    array = _computed(value)
+    array = computed(value)
     if isinstance(array, Tracked):
         memory.expose(array)
-
-
-def _computed(value: Any) -> Any:
-    return value.compute() if type(value) is Lazy else value
 
 
 def _own_outputs(outs: Any, stripped: Any, result: Any) -> Any:

@@ -52,26 +52,10 @@ class _Fields:
 
 
 class Filled(_Fields):
-    """A pending result while its fields are filled: an ordinary class, which takes a tenth of the time. Its class is
+    """A pending result while its fields are set: an ordinary class, which takes a tenth of the time. Its class is
     changed to `Lazy` at once."""
 
     __slots__ = ()
-
-    def __init__(
-        self, ufunc: Any, inputs: tuple[Any, ...], shape: tuple[int, ...], dtype: Any, site: Site, depth: int,
-        level: int, sequence: int,
-    ) -> None:  # fmt: skip
-        self.ufunc = ufunc
-        self.inputs = inputs
-        self.shape = shape
-        self.dtype = dtype
-        self.value = None
-        self.reduced = False
-        self.consumers = []
-        self.depth = depth
-        self.level = level
-        self.site = site
-        self.sequence = sequence
 
 
 class Lazy(_Fields):

@@ -37,9 +37,14 @@ def _at_once(name: str, ufunc: Any, self: Any, inputs: tuple[Any, ...], other: A
     return track(getattr(plain(self.look()), name)(other))
 
 
-def _binary(name: str, ufunc: Any) -> None:
+def _binary(name: str, ufunc: Any, go_on: Any) -> None:
     def forward(self: Lazy, other: Any) -> Any:
         frame = sys._getframe(1)
+        kind = type(other)
+        if (kind is float or kind is int) and self.value is None:
+            result = go_on(self, other, kind, frame)
+            if result is not None:
+                return result
         result = state.capture(ufunc, (self, other), frame)
         return _at_once(f"__{name}__", ufunc, self, (self, other), other, frame) if result is None else result
 
@@ -117,10 +122,10 @@ _LOOKING = (
 )  # fmt: skip
 
 
-def add_operators(lazy: Any) -> None:
-    """Give pending results the operators of arrays."""
+def add_operators(lazy: Any, continued: Callable[[Any], Any]) -> None:
+    """Give pending results the operators of arrays. `continued` makes the quick way of a function."""
     for name, ufunc in _BINARY.items():
-        _binary(name, ufunc)
+        _binary(name, ufunc, continued(ufunc))
     for name, ufunc in _COMPARISONS.items():
         _comparison(name, ufunc)
     for name, ufunc in _UNARY.items():

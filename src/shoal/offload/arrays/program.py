@@ -142,12 +142,13 @@ def _without_detours(order: list[Lazy], root: Lazy, kept: set[int], held: set[in
 
 def roll(node: Lazy) -> None:
     """Compute a rolled array on its own."""
-    found = node.ufunc.whole(plain(_computed(node.inputs[0])))
+    found = node.ufunc.whole(plain(computed(node.inputs[0])))
     fields["value"](node, track(found))
     fields["inputs"](node, ())
 
 
-def _computed(value: Any) -> Any:
+def computed(value: Any) -> Any:
+    """The array of a pending result; everything else as it is."""
     return value.compute() if type(value) is Lazy else value
 
 
@@ -193,7 +194,7 @@ def _allocate(shape: tuple[int, ...], order: list[Lazy], kept: set[int]) -> Prog
         if type(node.ufunc) is Roll:
             place[id(node)] = (INPUT, len(program.inputs))
             program.rolls[len(program.inputs)] = node.ufunc
-            program.inputs.append(plain(_computed(node.inputs[0])))
+            program.inputs.append(plain(computed(node.inputs[0])))
             continue
         arguments = tuple(_argument(program, each, place) for each in node.inputs)
         done = {where: each.dtype for each in node.inputs if type(each) is Lazy and last[id(each)] == position

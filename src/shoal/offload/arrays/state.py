@@ -18,6 +18,8 @@ class State:
 
     def __init__(self) -> None:
         self.threshold = 65536
+        self.whole_numbers = 65536
+        """Elements below which an operation of whole numbers begins no chain: it takes less than its capture."""
         self.capture: Callable[[Any, tuple[Any, ...], Any], Any] = _not_installed
         self.compute: Callable[[Any], None] = _not_installed
         self.reduce: Callable[[Any, str], Any] = _not_installed

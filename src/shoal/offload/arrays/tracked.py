@@ -17,6 +17,11 @@ _SMALL_VIEWS = 200
 """Small views of one array, as a loop over rows makes, after which its operations are left alone."""
 
 
+_CHEAP, _MOST_CHEAP = 4, 64
+"""Operations of whole numbers on one array that were not captured, after which it is left alone; and arrays that are
+counted at a time."""
+
+
 class _CountedMethod:
     def references(self) -> int:
         return sys.getrefcount(self)
@@ -224,6 +229,20 @@ def track(result: Any) -> Any:
     if type(result) is not np.ndarray or result.size < state.threshold:
         return result
     return result.view(Tracked) if result.base is None and result.dtype.char in KINDS else result
+
+
+_cheap: dict[int, int] = {}
+
+
+def calm(array: Any) -> None:
+    """One more operation of whole numbers was not worth its capture: after a few, those of this array are not seen."""
+    if type(array) is Tracked:
+        key = id(array)
+        count = _cheap[key] = _cheap.get(key, 0) + 1
+        if count >= _CHEAP:
+            array.__class__ = Calm  # type: ignore[assignment]
+        if count >= _CHEAP or len(_cheap) > _MOST_CHEAP:
+            _cheap.clear()
 
 
 def strip(value: Any) -> Any:

@@ -8,6 +8,10 @@ from shoal.offload.settings import OffloadSettings
 _CALL_S = 4e-6
 """To capture one operation, and what its evaluation adds for it."""
 
+WHOLE_NUMBERS = 1 << 19
+"""Elements of an array of whole numbers from which on capture pays: their operations are cheap, and no function of
+theirs is vectorised."""
+
 _EVALUATIONS = 20
 """Of a size, before it is judged."""
 

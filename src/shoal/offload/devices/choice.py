@@ -104,7 +104,7 @@ class Devices:
         constants = None if recipe is None else constants_of(program, recipe)
         if recipe is None or constants is None:
             return None
-        arrived = {number: found for number, node in program.residents.items() if (found := RESIDENTS.of(node))}
+        arrived = {number: each for number, node in program.residents.items() if (each := RESIDENTS.of(node))}
         cuts = {(each.shape, each.elements) for each in arrived.values()}
         if len(cuts) > 1 or any(shape != program.cut_shape for shape, _ in cuts):
             return None  # they come home, where they fit together again
