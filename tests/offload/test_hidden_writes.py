@@ -113,6 +113,7 @@ def test_a_pending_result_has_a_buffer(captured: None) -> None:
 
 
 def test_an_iterator_is_one(captured: None) -> None:
+    assert "flags" in np.nested_iters.__text_signature__
     found = np.nditer(np.arange(100.0))
     assert isinstance(found, np.nditer)
     assert not isinstance(5, np.nditer)
