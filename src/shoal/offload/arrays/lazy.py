@@ -177,7 +177,7 @@ class Lazy(_Fields):
 
     def resize(self, *shape: Any, refcheck: bool = True) -> None:
         value = self.look()
-        given = shape[0] if len(shape) == 1 else shape
+        given = shape[0] if len(shape) == 1 else shape or None
         grows = given is not None and int(np.prod(given)) != self.size
         if grows and refcheck and (sys.getrefcount(self) > ALONE or sys.getrefcount(value) > ALONE):
             raise ValueError(REFERENCED)
