@@ -113,6 +113,16 @@ def test_a_pending_result_has_a_buffer(captured: None) -> None:
 
 
 def test_an_iterator_is_one(captured: None) -> None:
+    assert "flags" in np.nested_iters.__text_signature__
     found = np.nditer(np.arange(100.0))
     assert isinstance(found, np.nditer)
     assert not isinstance(5, np.nditer)
+
+
+def test_to_resize_to_nothing_changes_nothing(captured: None) -> None:
+    for a in (np.eye(3), np.eye(3) + 0):
+        a.resize()
+        a.resize(None)
+        assert a.tolist() == np.identity(3).tolist()
+        with pytest.raises(TypeError):
+            a.resize(9, refcheck="no")

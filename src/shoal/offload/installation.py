@@ -116,7 +116,7 @@ class Installation:
         from shoal.offload.calibration import read_calibration
         from shoal.offload.costs import CostModel
 
-        state.libraries = () if self.settings.everywhere else _library_folders()
+        state.libraries = _masked_arrays() if self.settings.everywhere else _library_folders()
         state.program = tuple(filter(None, self.settings.program.split(",")))
         forget_files()
         calibration = read_calibration(self.settings.folder)
@@ -178,6 +178,12 @@ class Installation:
         original = getattr(owner, name)
         setattr(owner, name, wrapper(original))
         self._undo.append(lambda: setattr(owner, name, original))
+
+
+def _masked_arrays() -> tuple[str, ...]:
+    """The files of `numpy.ma`, which makes views by methods of the base class, whose memory is then not followed."""
+    folder = str(Path(sys.modules["numpy"].__file__ or "").parent / "ma") + os.sep
+    return folder + "core.py", folder + "extras.py"
 
 
 def _library_folders() -> tuple[str, ...]:

@@ -80,14 +80,19 @@ def _concatenated(arrays: Any, axis: Any = None, out: Any = None, **_: Any) -> A
     return arrays if out is None else [*arrays, out]
 
 
+def _with_signature(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    text = getattr(original, "__text_signature__", None)
+    if text is not None:
+        wrapper.__text_signature__ = text  # type: ignore[attr-defined]
+    return wrapper
+
+
 def _like(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
     """The wrapper with all that `inspect` tells of the original."""
     functools.update_wrapper(wrapper, original)
     wrapper.__qualname__ = original.__name__
     wrapper.__module__ = original.__module__ or "numpy.random"  # a method of the legacy generator has none
-    text = getattr(original, "__text_signature__", None)
-    if text is not None:
-        wrapper.__text_signature__ = text  # type: ignore[attr-defined]
+    _with_signature(original, wrapper)
     if original.__name__ != "concatenate":
         return wrapper
     # NumPy's own has no signature but that of what it wraps, which a function of Python cannot have
@@ -199,7 +204,7 @@ def with_plain_arrays(original: Callable[..., Any]) -> Callable[..., Any]:
     def take(first: Any, *args: Any, **options: Any) -> Any:
         return original(_escaped(first), *args, **options)
 
-    return take
+    return _with_signature(original, take)
 
 
 def _escaped(operands: Any) -> Any:

@@ -30,7 +30,7 @@ def _slot(kind: type) -> ctypes.c_void_p:
 
 
 def watch_buffers(kind: type, give: Callable[[Any], Any]) -> None:
-    """Whoever asks an object of this class for its buffer gets that of the array that `give` answers."""
+    """An object of this class has the buffer of the array that `give` answers for it."""
     if sys.version_info >= (3, 12) or platform.python_implementation() != "CPython" or struct.calcsize("P") != 8:
         return
     original = _GetBuffer(_slot(np.ndarray).value or 0)

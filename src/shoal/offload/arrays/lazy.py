@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable
 from types import CodeType
@@ -161,7 +162,8 @@ class Lazy(_Fields):
 
     def resize(self, *shape: Any, refcheck: bool = True) -> None:
         value = self.look()
-        given = shape[0] if len(shape) == 1 else shape
+        given = shape[0] if len(shape) == 1 else shape or None
+        operator.index(refcheck)
         grows = given is not None and int(np.prod(given)) != self.size
         if grows and refcheck and (sys.getrefcount(self) > ALONE or sys.getrefcount(value) > ALONE):
             raise ValueError(REFERENCED)

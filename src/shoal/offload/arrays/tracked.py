@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -127,7 +128,8 @@ class Tracked(np.ndarray[Any, Any]):
     def resize(self, *shape: Any, refcheck: bool = True) -> None:
         """In place, though its memory is that of the root: the values move into memory of its own."""
         memory.flush(self)
-        given = shape[0] if len(shape) == 1 else shape
+        given = shape[0] if len(shape) == 1 else shape or None
+        operator.index(refcheck)  # another type is refused, as by NumPy
         size = self.size if given is None else int(np.prod(given))
         owner = base_of(self)
         whole = type(owner) is np.ndarray and base_of(owner) is None and owner.size == self.size

@@ -17,6 +17,7 @@ from shoal.offload.frames.stack import passed_by
 
 _CAPTURED = frozenset((Lazy, Tracked, Guarded))
 
+_NAME = "sanitize_array"
 _CONVERTING = ("array", "to_datetime", "to_timedelta")
 """Functions of pandas that give their argument to its compiled code, or keep it."""
 
@@ -79,5 +80,5 @@ def install() -> Callable[[], None]:
 def _exchange(present: Any, wanted: Any) -> None:
     """In every module of pandas, each of which has a name of its own for the function."""
     for name, module in list(sys.modules.items()):
-        if name.startswith("pandas.") and vars(module).get(present.__name__) is present:
-            setattr(module, present.__name__, wanted)
+        if name.startswith("pandas.") and vars(module).get(_NAME) is present:
+            setattr(module, _NAME, wanted)
