@@ -39,10 +39,11 @@ def decode(data: bytes) -> Any:
 
 def send_message(link: socket.socket, value: Any, descriptors: Sequence[int] = ()) -> None:
     data = encode(value)
-    head = struct.pack(">I", len(data))
+    whole = struct.pack(">I", len(data)) + data
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-    link.sendmsg([head], rights)
-    link.sendall(data)
+    done = link.sendmsg([whole], rights)  # at once, so that the other side wakes up once
+    if done < len(whole):
+        link.sendall(whole[done:])
 
 
 def receive_message(link: socket.socket) -> tuple[Any, list[int]]:
