@@ -34,7 +34,6 @@ log = structlog.get_logger("shoal.shell")
 LOST = 255
 WINDOW = 4 << 20
 LEAST_WINDOW = 256 << 10
-REFRESH_S = 10.0
 ACCEPT_S = 5.0
 ALL_WINDOWS = 32 << 20
 """Bytes of output that may be on their way or wait here, of all commands together."""
@@ -346,9 +345,7 @@ class Group:
 
     async def _refresh(self, relay: Relay, status: int) -> None:
         """What was changed over there is seen here before the command ends here."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(REFRESH_S):
-                await asyncio.to_thread(refresh, relay.changed)
+        await refresh(relay.changed)
         relay.changed = {}
         self._end(relay, status)
 
