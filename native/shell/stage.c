@@ -344,6 +344,6 @@ int main(int count, char **argv) {
     again = facts[0];
     failed_status = facts[1];
     free(letter);
-    send_frame('g', NULL, 0);  // nothing starts over there before every stage has said that it still waits
+    send_frame('g', NULL, 0);  // nothing is passed on, and nothing changed over there, before every stage has said that it waits
     stand_in();
 }

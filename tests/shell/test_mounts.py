@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from shoal.shell.agent.mounts import AGAIN_S, LEAST_BYTES, MountRate, leaves_alone, rate_of
+from shoal.shell.agent.refresh import refresh
 
 
 def test_of_large_files_alone_a_rate_is_told(tmp_path: Path) -> None:
@@ -72,3 +75,22 @@ def test_a_mount_that_sends_files_whole_is_written_here(tmp_path: Path) -> None:
     paths = ["/mnt/s/x", "/mnt/a b/x", "/mnt/n", "/mnt/other"]
     assert [leaves_alone(one, table) for one in paths] == [True, False, True, True]
     assert not leaves_alone("/x", tmp_path / "nosuch")
+
+
+async def test_each_path_has_its_time_to_be_refreshed_and_one_that_hangs_is_the_last() -> None:
+    touched, limits, hangs = list[str](), list[float](), False
+
+    @asynccontextmanager
+    async def limit(seconds: float) -> AsyncIterator[None]:
+        limits.append(seconds)
+        yield
+        if hangs and len(limits) == 2:
+            raise TimeoutError
+
+    changed = {"/m/a": 0o644, "/m/d/b": 0o600, "/m/d/gone": None}
+    await refresh(changed, lambda path, _: touched.append(path), limit)
+    assert touched == ["/m/a", "/m/d/b", "/m", "/m/d"]
+    assert len(limits) == len(touched)
+    touched, limits, hangs = [], [], True
+    await refresh(changed, lambda path, _: touched.append(path), limit)
+    assert touched == ["/m/a", "/m/d/b"]

@@ -15,6 +15,7 @@ import socket
 import stat
 import struct
 import subprocess
+import sys
 import time
 from typing import Any, Callable, Sequence  # noqa: UP035 - runs on Python 3.8
 
@@ -39,10 +40,11 @@ def decode(data: bytes) -> Any:
 
 def send_message(link: socket.socket, value: Any, descriptors: Sequence[int] = ()) -> None:
     data = encode(value)
-    head = struct.pack(">I", len(data))
+    whole = struct.pack(">I", len(data)) + data
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-    link.sendmsg([head], rights)
-    link.sendall(data)
+    done = link.sendmsg([whole], rights)  # at once, so that the other side wakes up once
+    if done < len(whole):
+        link.sendall(whole[done:])
 
 
 def receive_message(link: socket.socket) -> tuple[Any, list[int]]:
@@ -72,6 +74,27 @@ def _exactly(link: socket.socket, size: int) -> bytes:
 
 class Refusal(Exception):
     """A command that this site does not run; it then runs at the client, as it would without this site."""
+
+
+class Admitted:
+    """What a client may do: `hello` is what it said, as far as it is allowed; `commands` are those at once; `log` gets
+    what is refused; `confined`: in namespaces alone."""
+
+    def __init__(
+        self, hello: dict[str, Any], commands: int, writes: bool, log: Callable[[str], None], confined: bool = True
+    ) -> None:  # fmt: skip
+        self.hello, self.commands, self.writes, self.log, self.confined = hello, commands, writes, log, confined
+
+
+def as_user(hello: dict[str, Any]) -> Admitted:
+    """All rights of the user as whom a client logged in, but for what a door on the way took from it."""
+    confined = hello.get("confined", False)
+
+    def log(why: str) -> None:
+        if confined:
+            print(f"refused: {why}", file=sys.stderr, flush=True)
+
+    return Admitted(hello, hello.get("commands", sys.maxsize), hello.get("writes", True), log, confined)
 
 
 class Executor:

@@ -23,7 +23,7 @@ import sys
 import time
 from typing import Any, Callable, Sequence  # noqa: UP035 - runs on Python 3.8
 
-from shoal.shell.executor import Executor, Refusal, decode, encode, receive_message, send_message
+from shoal.shell.executor import Admitted, Executor, Refusal, as_user, decode, encode, receive_message, send_message
 from shoal.shell.frames import Frame, Frames, frame
 from shoal.shell.machine import fingerprint, interpreter, libc, listing, namespace, working_locales
 from shoal.shell.pieces import close_all
@@ -75,27 +75,6 @@ class Pipes:
 
     def send(self, data: bytes) -> int:
         return os.write(self.writer, data)
-
-
-class Admitted:
-    """What a client may do: `hello` is what it said, as far as it is allowed; `commands` are those at once; `log` gets
-    what is refused; `confined`: in namespaces alone."""
-
-    def __init__(
-        self, hello: dict[str, Any], commands: int, writes: bool, log: Callable[[str], None], confined: bool = True
-    ) -> None:  # fmt: skip
-        self.hello, self.commands, self.writes, self.log, self.confined = hello, commands, writes, log, confined
-
-
-def as_user(hello: dict[str, Any]) -> Admitted:
-    """All rights of the user as whom a client logged in, but for what a door on the way took from it."""
-    confined = hello.get("confined", False)
-
-    def log(why: str) -> None:
-        if confined:
-            print(f"refused: {why}", file=sys.stderr, flush=True)
-
-    return Admitted(hello, hello.get("commands", sys.maxsize), hello.get("writes", True), log, confined)
 
 
 class Proxy:

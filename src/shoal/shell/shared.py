@@ -23,8 +23,7 @@ from typing import Any
 
 from shoal.core import Invalid
 from shoal.shell import proxy
-from shoal.shell.executor import Refusal
-from shoal.shell.proxy import Admitted
+from shoal.shell.executor import Admitted, Refusal
 from shoal.shell.source import source
 from shoal.shell.tools import offered
 

@@ -103,7 +103,8 @@ def examine(call: Call, known: Known) -> Stage:
         assert site is not None
         data[site] = data.get(site, 0.0) + known.sizes.get(path, UNKNOWN_BYTES)
     allowed, why = set[str](), "no data of a site comes to it"
-    for each in known.reachable.values():
+    idle = found.changes and not found.stdin and not data  # as `rm`: nothing is gained, and a mount keeps its names
+    for each in known.reachable.values() if not idle else ():
         reason = _why_not(call, found, each, known.sites, where)
         if reason is None:
             allowed.add(each.name)

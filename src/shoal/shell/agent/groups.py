@@ -1,7 +1,8 @@
 """The part of a pipeline that runs elsewhere: what it starts there, and what comes back to the stages here.
 
-Nothing is passed on before all of it has started, and no stage ends before that or before its last: until then the
-whole part can still run here instead, and does so where a site refuses it or the connection is lost.
+Nothing is passed on before all of it has started and each stage has said that it still waits, and no stage ends before
+that or before its last: until then the whole part can still run here instead, and does so where a site refuses it or
+the connection is lost. What changes something starts over there only after the stages have said so.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ log = structlog.get_logger("shoal.shell")
 LOST = 255
 WINDOW = 4 << 20
 LEAST_WINDOW = 256 << 10
-REFRESH_S = 10.0
 ACCEPT_S = 5.0
 ALL_WINDOWS = 32 << 20
 """Bytes of output that may be on their way or wait here, of all commands together."""
@@ -52,6 +52,7 @@ class Group:
         self._at: dict[int, Connection] = {}
         self._started = set[int]()
         self._held: list[tuple[Relay, int]] = []
+        self._accepted = False
         self._touched = False
         self._failed = False
         self._takes_input = False
@@ -62,12 +63,17 @@ class Group:
 
     async def run(self) -> None:
         """Start it, and see it to its end."""
-        if not await self._offer():
-            self._give_up("here: a stage of the pipeline did not wait for the agent", lost=False)
-            return
         repaying = asyncio.create_task(self._repay())
         try:
-            self._start()
+            if not self._changes:
+                self._start()
+            if not await self._offer():
+                self._give_up("here: a stage of the pipeline did not wait for the agent", lost=False)
+                return
+            if self._changes:
+                self._start()
+            self._accepted = True
+            self._begin()
             await asyncio.gather(*(self._listen(relay) for relay in self.relays))
         except Exception as error:  # whatever is wrong here, no stage waits for ever
             log.exception("a part of a pipeline failed", error=str(error))
@@ -183,7 +189,14 @@ class Group:
     def started(self, size: int, key: int) -> None:
         self._started.add(key)
         self._read += size if self._of[key] is self.relays[0] else 0
-        if len(self._started) < len(self._of):
+        self._begin()
+
+    @property
+    def _is_open(self) -> bool:
+        return self._accepted and len(self._started) == len(self._of)
+
+    def _begin(self) -> None:
+        if not self._is_open:
             return
         first = self.relays[0]
         if self._takes_input and not first.over:
@@ -199,7 +212,7 @@ class Group:
 
     def _deliver(self, relay: Relay) -> None:
         """Pass on what came, in the order of the pieces."""
-        if len(self._started) < len(self._of) or relay.over:
+        if not self._is_open or relay.over:
             return
         if relay.joining is not None:
             self._join(relay, relay.joining)
@@ -332,9 +345,7 @@ class Group:
 
     async def _refresh(self, relay: Relay, status: int) -> None:
         """What was changed over there is seen here before the command ends here."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(REFRESH_S):
-                await asyncio.to_thread(refresh, relay.changed)
+        await refresh(relay.changed)
         relay.changed = {}
         self._end(relay, status)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from shoal.shell.agent.rates import steady
 
 LEAST_BYTES, MOST_BYTES, MOST_S = 1 << 20, 4 << 20, 1.0
-"""Of a file that is read to measure: it has so many at least, so many are read at most, for so long."""
+"""Of a file that is read to measure: its least size, the most that is read of it, and the longest time."""
 AGAIN_S = 600.0
 _PART = 128 << 10
 _CAREFUL = frozenset({"fuse.sshfs", "fuse.nfs"})

@@ -1,4 +1,4 @@
-"""What is measured again and again, and must not make equal pipelines run differently."""
+"""Rates that are measured again and again, and must not make equal pipelines run differently."""
 
 from __future__ import annotations
 

@@ -71,6 +71,7 @@ class Agent:
         self.log = RunLog(self.folder)
         self.learned = _Learned()
         self.reads = Tally()
+        self._compared: dict[str, tuple[Mapping[str, Any] | None, frozenset[str]]] = {}
         self.counts = {"stages": 0, "away": 0, "moved_bytes": 0, "kept_bytes": 0}
         self.programs: dict[str, str] = {}
         self.locales: list[str] = []
@@ -89,7 +90,7 @@ class Agent:
         own = sorted((self.folder / "annotations").glob("*.toml"))
         self.annotations = {name: tuple(found) for name, found in load(own).items()}
         self.sites = Sites.of(self._home)
-        self.programs = tools.programs(self.annotations)
+        self.programs, self._compared = tools.programs(self.annotations), {}
         self.locales = self.locales or tools.locales()
         leaves = {name: not any(one.starts_others for one in found) for name, found in self.annotations.items()}
         write_table(self.folder, prefixes=self.sites.prefixes(), leaves=leaves)
@@ -219,10 +220,18 @@ class Agent:
         ]  # fmt: skip
         return {"pid": os.getpid(), "sites": sites, "annotations": len(self.annotations), **self.counts}
 
+    def _same(self, connection: Connection) -> frozenset[str]:
+        """Programs that are the same there; looked at once for each connection."""
+        told, same = self._compared.get(connection.site.name, (None, frozenset[str]()))
+        if told is not connection.welcome:
+            there = connection.welcome.get("tools", {})
+            same = frozenset(path for path, found in self.programs.items() if there.get(path) == found)
+            self._compared[connection.site.name] = connection.welcome, same
+        return same
+
     def _different(self, connection: Connection) -> list[str]:
         """Programs that differ there or are missing."""
-        there = connection.welcome.get("tools", {})
-        return sorted(path for path, found in self.programs.items() if connection.ready and there.get(path) != found)
+        return sorted(set(self.programs) - self._same(connection)) if connection.ready else []
 
     # --- stages ---
 
@@ -297,10 +306,8 @@ class Agent:
 
         found = {}
         for name, one in self.connections.items():
-            there = one.welcome.get("tools", {})
             found[name] = Reachable(
-                name, one.ready, one.why,
-                tools=frozenset(path for path, value in self.programs.items() if there.get(path) == value),
+                name, one.ready, one.why, tools=self._same(one),
                 locales=frozenset(one.welcome.get("locales", ())), same_libc=one.welcome.get("libc") == libc(),
                 namespaces=bool(one.welcome.get("namespaces")), round_trip_s=round(one.round_trip_s, 3),
                 link_bytes_per_s=one.bytes_per_s or LINK_BYTES_PER_S,
