@@ -211,3 +211,21 @@ def test_a_continue_is_wanted_only_where_one_is_expected_and_no_body_has_come(
     receiver.came(len(raw))
     assert receiver.take() is None
     assert receiver.wants_continue is wants
+
+
+@pytest.mark.parametrize(
+    ("raw", "kept"),
+    [
+        (sized(1, b"0123456789")[:-6], 4),
+        (in_chunks(1, b"0123456789", [4, 6])[:-30], 4),
+        (packed(1, bytes(1000), "gzip"), 1000),
+    ],
+    ids=["counted", "in chunks", "compressed"],
+)
+def test_what_has_come_of_a_body_is_counted_as_it_is_kept(raw: bytes, kept: int) -> None:
+    receiver: Receiver[Head] = Receiver(512, 100_000, lambda head: head)
+    raw = raw[:-1] if kept == 1000 else raw
+    receiver.space()[: len(raw)] = raw
+    receiver.came(len(raw))
+    assert receiver.take() is None
+    assert receiver.received == kept
