@@ -112,6 +112,18 @@ def test_a_job_starts_once_where_room_was_made_and_the_next_of_its_kind_beside_i
     assert [start.job_id for start in decide(index.snapshot(NOW + 1)).starts] == ["g", "next"]
 
 
+def test_a_job_for_which_room_is_made_and_the_next_of_its_kind_start_where_a_node_comes() -> None:
+    held = [running(f"r{at}", {"n0000": devices(2 * at, 2 * at + 1)}, at_risk_s=at) for at in range(4)]
+    index = index_of(nodes(1), [job("g", "b", 4, cls=G)], held)
+    first = decide(index.snapshot(NOW))
+    for job_id in victims(first):
+        index.update_running(job_id, stopping=True)
+    index.settle(first)
+    index.set_nodes(nodes(2))
+    index.add_pending(job("next", "b", 4, cls=G, at=1.0))
+    assert [start.job_id for start in decide(index.snapshot(NOW + 1)).starts] == ["g", "next"]
+
+
 def test_the_room_a_reservation_rests_on_is_not_made_for_one_who_would_delay_it() -> None:
     """A gang waits for both devices until 100 s from now; a guaranteed job behind it may have the best-effort job's
     device only if it gives it back in time."""

@@ -15,7 +15,7 @@ from shoal.base.http import BodyTooLarge, HeadTooLarge, Malformed, UnsupportedCo
 from shoal.base.http.chunks import ChunkedBody
 from shoal.base.http.coding import Inflated, Plain
 from shoal.base.http.head import Head, parse
-from shoal.base.http.receiver import Receiver
+from shoal.base.http.receiver import _LARGE, Receiver
 
 FIRST = b"POST /v1/%d HTTP/1.1\r\nHost: a\r\n"
 
@@ -229,3 +229,10 @@ def test_what_has_come_of_a_body_is_counted_as_it_is_kept(raw: bytes, kept: int)
     receiver.came(len(raw))
     assert receiver.take() is None
     assert receiver.received == kept
+
+
+def test_a_large_body_is_read_where_it_stays() -> None:
+    body = random.Random(0).randbytes(_LARGE)
+    assert received(sized(1, body) + sized(2, b"next"), [700, _LARGE // 2], collects=True) == [
+        (b"/v1/1", body), (b"/v1/2", b"next"),
+    ]  # fmt: skip
