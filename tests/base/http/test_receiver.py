@@ -72,6 +72,7 @@ def received(raw: bytes, sizes: list[int], *, collects: bool, head_limit: int = 
             receiver.came(count)
             at, left = at + count, left - count
             take()
+    assert not receiver.lost
     return found
 
 
