@@ -361,7 +361,8 @@ def test_a_free_slot_of_several_is_not_waited_for() -> None:
     scheduler = scheduler_of({"a/long": 1.0, "b/short": 0.1}, slots=2)
     assert scheduler.offer(Item(0, "a/long", 0.0, inf), 0.0) is None
     assert len(scheduler.decide(0.0).batches) == 1
-    assert scheduler.offer(Item(1, "b/short", 0.0, 0.2), 0.0) is None
+    for number in (1, 2):  # the first one may be let in just to see
+        assert scheduler.offer(Item(number, "b/short", 0.0, 0.3), 0.0) is None
 
 
 @pytest.mark.parametrize(("within_s", "taken"), [(2.5, False), (3.5, True)])
