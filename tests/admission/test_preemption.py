@@ -102,6 +102,28 @@ def test_room_that_is_being_made_is_not_made_twice_nor_given_away() -> None:
     assert [start.job_id for start in third.starts] == ["g"]
 
 
+def test_a_job_starts_once_where_room_was_made_and_the_next_of_its_kind_beside_it() -> None:
+    held = [running(f"r{at}", {"n0000": devices(2 * at, 2 * at + 1)}, at_risk_s=at) for at in range(4)]
+    index = index_of(nodes(1), [job("g", "b", 4, cls=G)], held)
+    index.settle(decide(index.snapshot(NOW)))
+    for at in range(4):
+        index.stop(f"r{at}")
+    index.add_pending(job("next", "b", 4, cls=G, at=1.0))
+    assert [start.job_id for start in decide(index.snapshot(NOW + 1)).starts] == ["g", "next"]
+
+
+def test_a_job_for_which_room_is_made_and_the_next_of_its_kind_start_where_a_node_comes() -> None:
+    held = [running(f"r{at}", {"n0000": devices(2 * at, 2 * at + 1)}, at_risk_s=at) for at in range(4)]
+    index = index_of(nodes(1), [job("g", "b", 4, cls=G)], held)
+    first = decide(index.snapshot(NOW))
+    for job_id in victims(first):
+        index.update_running(job_id, stopping=True)
+    index.settle(first)
+    index.set_nodes(nodes(2))
+    index.add_pending(job("next", "b", 4, cls=G, at=1.0))
+    assert [start.job_id for start in decide(index.snapshot(NOW + 1)).starts] == ["g", "next"]
+
+
 def test_the_room_a_reservation_rests_on_is_not_made_for_one_who_would_delay_it() -> None:
     """A gang waits for both devices until 100 s from now; a guaranteed job behind it may have the best-effort job's
     device only if it gives it back in time."""
@@ -117,6 +139,22 @@ def test_the_room_a_reservation_rests_on_is_not_made_for_one_who_would_delay_it(
 
     assert asked(90.0) == {"be"}
     assert asked(110.0) == set()
+
+
+def test_the_room_that_a_leaving_job_frees_for_a_reservation_is_no_others() -> None:
+    """As above, but the best-effort job is on its way out already: who would delay the gang does not wait for it."""
+    held = [
+        running("firm", {"n0000": devices(0)}, cls=G, end=NOW + 100),
+        running("be", {"n0000": devices(1)}, end=NOW + 50, at_risk_s=1, stopping=True),
+    ]
+    gang = job("gang", "b", 1, ranks=2, cls=G, at=-9.0, expected_s=60.0)
+
+    def cause(expected_s: float) -> str:
+        behind = job("behind", "b", 1, cls=G, expected_s=expected_s)
+        return decide_on(nodes(1, per_node=2), [gang, behind], held).waits["behind"].code
+
+    assert cause(90.0) == "preempting"
+    assert cause(110.0) != "preempting"
 
 
 @settings(max_examples=200, deadline=None, derandomize=True, phases=[Phase.generate])

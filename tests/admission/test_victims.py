@@ -42,6 +42,11 @@ def test_of_many_on_one_node_the_cheapest_leave(seed: int) -> None:
     assert (sum(cost[name][0] for name in chosen), len(chosen)) == best
 
 
+def test_what_is_free_is_not_freed_again() -> None:
+    held = [running(f"v{at}", {"n0000": devices(at)}, at_risk_s=at) for at in range(6)]
+    assert victims(decide_on(nodes(1, per_node=8), [job("g", "b", 3, cls=G)], held)) == {"v0"}
+
+
 def test_of_equal_losses_the_fewest_jobs_leave() -> None:
     held = [
         running("one", {"n0000": devices(0)}, at_risk_s=5),

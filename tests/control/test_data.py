@@ -9,6 +9,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from shoal.control.attempts import data
 from shoal.control.attempts.data import copy, main
 from shoal.control.home.vault import Vault
 from shoal.core import Unavailable
@@ -91,3 +92,15 @@ def test_a_vault_opens_what_it_sealed_and_says_when_its_key_was_changed(tmp_path
     other = Vault(tmp_path / "secret.key")
     with pytest.raises(Unavailable, match="cannot be decrypted"):
         other.open(sealed)
+
+
+@pytest.mark.parametrize(("error", "told"), [(OSError(), "OSError"), (OSError("it is full"), "it is full")])
+def test_an_error_is_told_in_its_words_or_by_its_name(
+    error: OSError, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(data, "copy", fails)
+    assert data.main(["download", '[{"from": "a", "to": "b"}]']) == 1
+    assert capsys.readouterr().out == f"download: a -> b: {told}\n"

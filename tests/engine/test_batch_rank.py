@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import psutil
 import pytest_asyncio
 
 from shoal.core import Capability, Device, Node, SystemClock
@@ -20,8 +21,9 @@ from shoal.engine.protocol import TimeLimit
 from shoal.engine.slurm.jobs import SlurmJob
 
 STUBBORN = """
-import pathlib, signal, time
+import os, pathlib, signal, time
 signal.signal(signal.SIGTERM, lambda *_: pathlib.Path("asked").touch())
+pathlib.Path(f"master-{os.getpid()}").write_text(f"{os.environ['MASTER_ADDR']} {os.environ['MASTER_PORT']}")
 pathlib.Path("up").touch()
 while True:
     time.sleep(60)
@@ -51,12 +53,15 @@ class Steps(BatchCluster):
 
     async def submit(self, gang: Gang, gang_dir: Path, token: str, runner: Path, key: str, mark: str) -> str:
         command = handover.command(gang_dir, token, python=os.path.realpath(sys.executable), runner=runner)
-        told = {**os.environ, "SHOAL_SEAL": key, "SHOAL_TASK_JOB": "1", "SHOAL_TASK_RANK": "0", "SHOAL_TASK_NODE": "n1"}
-        self.steps.append(await asyncio.create_subprocess_shell(f"( {command} ) & wait", env=told))
+        told = {**os.environ, "SHOAL_SEAL": key, "SHOAL_TASK_JOB": "1", "SHOAL_TASK_NODE": "n1"}
+        for rank in gang.ranks:
+            own = {**told, "SHOAL_TASK_RANK": str(rank.rank)}
+            self.steps.append(await asyncio.create_subprocess_shell(f"( {command} ) & wait", env=own))
         return "1"
 
     async def jobs(self, mark: str) -> tuple[SlurmJob, ...]:
-        return tuple(SlurmJob("1", "RUNNING", mark, "n1", "a.1.run") for step in self.steps if step.returncode is None)
+        runs = any(step.returncode is None for step in self.steps)
+        return (SlurmJob("1", "RUNNING", mark, "n1", "a.1.run"),) if runs else ()
 
     async def find(self, job: str, gang: str, mark: str) -> SlurmJob | None:
         return next(iter(await self.jobs(mark)), None)
@@ -84,19 +89,25 @@ async def engine(tmp_path: Path, cluster: Steps) -> AsyncIterator[BatchEngine]:
     await made.open()
     yield made
     await made.stop("a.1.run", grace_s=0.0)
-    await ended(made)
+    await until(lambda: over(made))
     await made.close()
 
 
-async def launch(engine: BatchEngine, home: Path, *limits: TimeLimit) -> None:
-    ranks = (RankSpec(0, "steps"),)
-    argv = (sys.executable, "-c", STUBBORN)
-    await engine.launch(Gang("a.1.run", argv, ranks, run_dir=home / "run", grace_s=60.0, time_limits=limits))
+async def launch(engine: BatchEngine, home: Path, *limits: TimeLimit, ranks: int = 1) -> None:
+    gang = Gang(
+        "a.1.run", (sys.executable, "-c", STUBBORN), tuple(RankSpec(rank, "steps") for rank in range(ranks)),
+        run_dir=home / "run", grace_s=60.0, time_limits=limits,
+    )  # fmt: skip
+    await engine.launch(gang)
 
     async def handles_signals() -> bool:
-        return (home / "run" / "up").exists()
+        return (home / "run" / "up").exists() and len(masters(home)) == ranks
 
     await until(handles_signals)
+
+
+def masters(home: Path) -> list[str]:
+    return [one.read_text() for one in (home / "run").glob("master-*") if one.stat().st_size]
 
 
 async def until(met: Callable[[], Awaitable[bool]]) -> None:
@@ -119,10 +130,7 @@ async def phase(engine: BatchEngine) -> Phase:
 
 
 async def ended(engine: BatchEngine) -> Exit:
-    async def over() -> bool:
-        return await phase(engine) is Phase.ENDED
-
-    await until(over)
+    await until(lambda: over(engine))
     status = await engine.status("a.1.run")
     assert status is not None
     (rank,) = status.ranks
@@ -158,3 +166,28 @@ async def test_signals_reach_the_main_process_and_a_stop_ends_it_after_its_grace
     await engine.stop("a.1.run", grace_s=0.0)
     end = await ended(engine)
     assert (end.signal, end.stopped, end.lost) == (signal.SIGKILL, True, False)
+
+
+async def test_ranks_start_together_and_know_where_the_first_one_listens(engine: BatchEngine, tmp_path: Path) -> None:
+    await launch(engine, tmp_path, ranks=2)
+    (told,) = set(masters(tmp_path))
+    host, port = told.split()
+    assert host
+    assert 0 < int(port) < 1 << 16
+
+
+async def test_a_rank_whose_supervisor_was_killed_is_lost_and_leaves_nothing(
+    engine: BatchEngine, cluster: Steps, tmp_path: Path
+) -> None:
+    await launch(engine, tmp_path)
+    below = psutil.Process(cluster.steps[0].pid).children(recursive=True)
+    supervisor = next(one for one in below if "rank.py" in " ".join(one.cmdline()))
+    program = next(one for one in below if STUBBORN in one.cmdline())
+    supervisor.kill()
+    end = await ended(engine)
+    assert (end.lost, end.detail) == (True, "its supervisor was killed")
+    assert not program.is_running() or program.status() == psutil.STATUS_ZOMBIE
+
+
+async def over(engine: BatchEngine) -> bool:
+    return await phase(engine) is Phase.ENDED

@@ -355,3 +355,23 @@ def test_for_how_long_answers_are_wanted_follows_what_is_asked_for() -> None:
     assert level.patience_s == pytest.approx(0.2)
     level.asked(0.05, 10 * USE_MEMORY_S)
     assert level.patience_s == pytest.approx(0.05)
+
+
+def test_a_free_slot_of_several_is_not_waited_for() -> None:
+    scheduler = scheduler_of({"a/long": 1.0, "b/short": 0.1}, slots=2)
+    assert scheduler.offer(Item(0, "a/long", 0.0, inf), 0.0) is None
+    assert len(scheduler.decide(0.0).batches) == 1
+    for number in (1, 2):  # the first one may be let in just to see
+        assert scheduler.offer(Item(number, "b/short", 0.0, 0.3), 0.0) is None
+
+
+@pytest.mark.parametrize(("within_s", "taken"), [(2.5, False), (3.5, True)])
+def test_requests_of_one_executor_follow_each_other_however_many_slots_there_are(within_s: float, taken: bool) -> None:
+    scheduler = scheduler_of({"a/m": 1.0}, slots=4)
+    for number, within in enumerate((1.5, 2.2)):
+        assert scheduler.offer(Item(number, "a/m", 0.0, within), 0.0) is None
+    refused = scheduler.offer(Item(2, "a/m", 0.0, within_s), 0.0)
+    assert (refused is None) == taken
+    if refused is not None:
+        assert f"and is wanted in {within_s:.3g} s" in refused.reason.text
+        assert refused.reason.facts["wanted_in_s"] == within_s

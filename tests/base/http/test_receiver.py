@@ -15,7 +15,7 @@ from shoal.base.http import BodyTooLarge, HeadTooLarge, Malformed, UnsupportedCo
 from shoal.base.http.chunks import ChunkedBody
 from shoal.base.http.coding import Inflated, Plain
 from shoal.base.http.head import Head, parse
-from shoal.base.http.receiver import Receiver
+from shoal.base.http.receiver import _LARGE, Receiver
 
 FIRST = b"POST /v1/%d HTTP/1.1\r\nHost: a\r\n"
 
@@ -72,6 +72,7 @@ def received(raw: bytes, sizes: list[int], *, collects: bool, head_limit: int = 
             receiver.came(count)
             at, left = at + count, left - count
             take()
+    assert not receiver.lost
     return found
 
 
@@ -211,3 +212,28 @@ def test_a_continue_is_wanted_only_where_one_is_expected_and_no_body_has_come(
     receiver.came(len(raw))
     assert receiver.take() is None
     assert receiver.wants_continue is wants
+
+
+@pytest.mark.parametrize(
+    ("raw", "kept"),
+    [
+        (sized(1, b"0123456789")[:-6], 4),
+        (in_chunks(1, b"0123456789", [4, 6])[:-30], 4),
+        (packed(1, bytes(1000), "gzip"), 1000),
+    ],
+    ids=["counted", "in chunks", "compressed"],
+)
+def test_what_has_come_of_a_body_is_counted_as_it_is_kept(raw: bytes, kept: int) -> None:
+    receiver: Receiver[Head] = Receiver(512, 100_000, lambda head: head)
+    raw = raw[:-1] if kept == 1000 else raw
+    receiver.space()[: len(raw)] = raw
+    receiver.came(len(raw))
+    assert receiver.take() is None
+    assert receiver.received == kept
+
+
+def test_a_large_body_is_read_where_it_stays() -> None:
+    body = random.Random(0).randbytes(_LARGE)
+    assert received(sized(1, body) + sized(2, b"next"), [700, _LARGE // 2], collects=True) == [
+        (b"/v1/1", body), (b"/v1/2", b"next"),
+    ]  # fmt: skip

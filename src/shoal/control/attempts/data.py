@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
         try:
             copy(move["from"], move["to"], optional=bool(move.get("optional")))
         except (OSError, ValueError, ImportError, RuntimeError) as error:
-            print(f"{phase}: {move['from']} -> {move['to']}: {error or type(error).__name__}", flush=True)
+            print(f"{phase}: {move['from']} -> {move['to']}: {str(error) or type(error).__name__}", flush=True)
             return 1
         print(f"{phase}: {move['from']} -> {move['to']}", flush=True)
     return 0

@@ -157,7 +157,7 @@ def decide(view: View, policy: Policy) -> Decision:
     """The policy's choice behind the safety net; after the deadline the fallback, until the work is done."""
     if view.left <= 0:
         text = "the deadline has passed: on demand until the work is done"
-        return Decision(view.market.fallback, Reason("late", text, {"late_ticks": -view.left}))
+        return Decision(view.market.fallback, Reason("late", text))
     return safe(view, policy.decide(view))
 
 
