@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shoal.admission.snapshot import Layout, Need
 from shoal.admission.types import NO_SEATS, NodeKind, Seats, Shared
-from shoal.core import Share
+from shoal.core import Share, dataclass
 
 
 @dataclass(slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from heapq import heapify, heappop, heappush
@@ -20,6 +19,7 @@ from shoal.admission.futures import Futures
 from shoal.admission.index import ClusterIndex
 from shoal.admission.snapshot import Snapshot, expected_runtime_s
 from shoal.admission.types import Decision, Running
+from shoal.core import dataclass
 
 _STEPS = 64
 _STEP_COST = 100_000

@@ -5,11 +5,12 @@ It is what an interval of a start rests on (see `futures`). A decision does not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from shoal.admission.persistent import CowMap, FrozenMap
 from shoal.admission.types import Pending, Running
+from shoal.core import dataclass
 
 _RUNS = 128
 MOST_ARRIVALS = 64

@@ -8,10 +8,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.core import Unavailable
+from shoal.core import Unavailable, dataclass
 
 _PR_SET_PDEATHSIG = 1
 

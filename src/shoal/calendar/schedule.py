@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from shoal.base.validation import shown
-from shoal.core import Invalid
+from shoal.core import Invalid, dataclass
 
 MOST_TEXT = 200
 MOST_COUNTED = 1000

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
-from shoal.core import Invalid
+from shoal.core import Invalid, dataclass
 
 if TYPE_CHECKING:
     import httpx

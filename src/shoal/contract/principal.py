@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, Self
 
 from shoal.contract.events import EventKind
-from shoal.core import Forbidden
+from shoal.core import Forbidden, dataclass
 
 if TYPE_CHECKING:
     from shoal.contract.records import Event

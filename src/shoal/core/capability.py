@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from shoal.core.values import dataclass
 
 NO_JOBS = "no job can start"
 """How the consequence of an absence begins that stops everything."""

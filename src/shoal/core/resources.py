@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
 
 from shoal.core.affinity import Taint
+from shoal.core.values import dataclass
 
 ANY = "any"
 """The accelerator type of a request that takes whatever type there is."""

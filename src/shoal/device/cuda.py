@@ -16,10 +16,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.core import Capability, Unavailable
+from shoal.core import Capability, Unavailable, dataclass
 
 LIBRARY = "libcuda.so.1"
 FOLDER = Path(__file__).parent / "_native" / "cuda"

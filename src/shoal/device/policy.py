@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from enum import IntEnum, IntFlag
 from typing import Self
 
+from shoal.core import dataclass
 from shoal.device import native
 
 

@@ -6,10 +6,9 @@ jobs the folder as a whole, and nothing by a path that leads through it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.core import Sandbox
+from shoal.core import Sandbox, dataclass
 
 _OWN = "server"
 

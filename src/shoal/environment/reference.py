@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from shoal.core import dataclass
 
 _DIGEST = re.compile(r"(?P<rest>.+)@sha256:(?P<hex>[0-9a-f]{64})")
 _REGISTRY = re.compile(

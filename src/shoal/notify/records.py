@@ -4,11 +4,12 @@ share."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
 from shoal.contract.events import EventKinds
+from shoal.core import dataclass
 from shoal.notify.policy.times import Schedule
 
 EVERYONE = "*"

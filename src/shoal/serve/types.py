@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from shoal.core import PriorityClass
+from shoal.core import PriorityClass, dataclass
 from shoal.inference.types import ModelSpec
 
 LOAD_TIMEOUT_S = 300.0

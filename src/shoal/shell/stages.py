@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 
+from shoal.core import dataclass
 from shoal.shell.annotations import Annotation, Match, NotUnderstood, Split, match
 from shoal.shell.calls import Call, Open
 from shoal.shell.sites import Sites

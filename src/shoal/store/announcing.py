@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shoal.contract.records import Event
-from shoal.core import ShoalError
+from shoal.core import ShoalError, dataclass
 
 log = logging.getLogger(__name__)
 

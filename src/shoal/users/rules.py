@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
-from shoal.core import Forbidden
+from shoal.core import Forbidden, dataclass
 
 
 class Kind(StrEnum):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from shoal.core import dataclass
 
 GAP = 2
 """Blanks between two columns."""

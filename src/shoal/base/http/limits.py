@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import resource
-from dataclasses import dataclass
+
+from shoal.core import dataclass
 
 _RESERVED_SHARE = 4
 """At most one descriptor in this number is kept in reserve. That matters where there are few."""

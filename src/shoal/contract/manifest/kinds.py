@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from shoal.base import discover
+from shoal.core import dataclass
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo

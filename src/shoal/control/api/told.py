@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
-from shoal.core import Capability
+from shoal.core import Capability, dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,11 @@ import shutil
 import stat
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import shoal
-from shoal.core import Sandbox
+from shoal.core import Sandbox, dataclass
 from shoal.engine.protocol import Account, HomeShown, Mount
 
 

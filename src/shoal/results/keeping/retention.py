@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from shoal.core import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from shoal.contract.records import JobRecord, NewEvent
-from shoal.core import Reason
+from shoal.core import Reason, dataclass
 from shoal.serve.lifecycle import TROUBLES, ServiceState
 
 

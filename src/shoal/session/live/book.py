@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from shoal.contract.records import Event
+from shoal.core import dataclass
 from shoal.session.live.asking import State
 from shoal.session.live.commands import MAIN
 from shoal.session.live.events import SessionEvent

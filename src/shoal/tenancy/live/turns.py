@@ -12,9 +12,11 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from typing import Generic, TypeVar
+
+from shoal.core import dataclass
 
 F = TypeVar("F", bound=Hashable)
 T = TypeVar("T", bound=Hashable)
