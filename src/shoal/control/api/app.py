@@ -62,11 +62,10 @@ def create_app(context: Context) -> FastAPI:
     app.state.api = events.ServerApi(context)
     app.state.extensions = context.plane.extensions
     errors.install(app)
-    for door in (jobs, arrays, logs, files, events, manifests, tenants, system, machine):
-        app.include_router(door.router)
-    for extension in context.plane.extensions:
-        for router in extension.routers():
-            app.include_router(router)
+    own = [door.router for door in (jobs, arrays, logs, files, events, manifests, tenants, system, machine)]
+    installed = [router for extension in context.plane.extensions for router in extension.routers()]
+    for router in (*own, *installed):
+        app.router.routes.extend(router.routes)  # as they are: `include_router` analyses each a second time
     app.add_middleware(Edge, metrics=context.metrics)
     app.open(context, [host for extension in context.plane.extensions for host in extension.hosts()])
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
