@@ -11,6 +11,7 @@ from shoal.contract.manifest.readers import read_secrets
 from shoal.core import PriorityClass, Share
 
 _LONGEST_NAME = 63
+_SHARES = frozenset(Share)
 
 Conflict = tuple[Path, str, str]
 """Fields that contradict each other: which field, what, hint."""
@@ -61,7 +62,7 @@ def shared_conflicts(values: dict[str, Any], usual: PriorityClass) -> list[Confl
 def _conflicts_of_share(values: dict[str, Any], usual: PriorityClass) -> list[Conflict]:
     asked = _part(_part(values, "resources"), "accelerators")
     share, path = asked.get("share", Share.EXCLUSIVE), ("resources", "accelerators")
-    if share not in set(Share):
+    if share not in _SHARES:
         return []
     if share == Share.EXCLUSIVE:
         what = "an exclusive accelerator comes with all of its memory"
