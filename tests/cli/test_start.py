@@ -277,7 +277,7 @@ def test_a_server_is_ready_before_its_routes_are_loaded(tmp_path: Path) -> None:
     assert {one for one in loaded if one in late or one.endswith((".live.api", ".plans_api"))} == set()
     answers = {f"shoal.{room}.models" for room in ("contract", "session", "tenancy", "users", "web")}
     assert loaded & {*answers, "py_compile"} == set(), "what only answers need, and compiling what is compiled"
-    own = [name for name in loaded if name.startswith("shoal.") and name != "shoal.base.component"]  # loads no core
+    own = [name for name in loaded if name.startswith("shoal.")]
     slow = [name for name in own if vars(import_module(name)).get("dataclass") is dataclasses.dataclass]
     assert slow == [], "they take `dataclass` from shoal.core, which makes methods when they are called"
 
