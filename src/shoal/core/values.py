@@ -77,9 +77,7 @@ class _Later:
 
 def _init_of(cls: type[Any], frozen: bool) -> _Method:
     given: dict[str, Any] = {"_set": _set, "_absent": dataclasses.MISSING}
-    positional: list[str] = []
-    keyword: list[str] = []
-    body: list[str] = []
+    positional, keyword, body = [], [], []
     for one in dataclasses.fields(cls):
         default = f"_of_{one.name}"
         value, parameter = one.name, one.name
