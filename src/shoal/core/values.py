@@ -1,18 +1,18 @@
 """Dataclasses whose methods are made when they are first called.
 
 Python before 3.13 writes and compiles the text of six methods for each frozen dataclass as it is defined: 1.2 ms each,
-and a server defines 350 before it answers. Here each is compiled at its first use, if it has one; those that are seldom
-called are closures over the names of the fields. What is defined is a dataclass in every respect: `fields`, `replace`,
-`asdict`, slots and what a class inherits are `dataclasses`' own work.
+and a server defines 350 before it answers. Here `__init__` alone is compiled, at its first use; the others are closures
+over the names of the fields. What is defined is a dataclass in every respect: `fields`, `replace`, `asdict`, slots,
+order and equality of types are `dataclasses`' own work.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import operator
 import reprlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ else:
 
 _Method = Callable[..., Any]
 _set = object.__setattr__
-_ORDER = {"__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
+
+
+_ORDER = {"__lt__": operator.lt, "__le__": operator.le, "__gt__": operator.gt, "__ge__": operator.ge}
 
 
 def _made(
@@ -41,16 +43,17 @@ def _made(
     hashed = vars(cls).get("__hash__") is not None  # Python sets None beside an own `__eq__`
     made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
     found = dataclasses.fields(made)
-    methods: dict[str, Any] = {"__init__": _Later(made, "__init__", lambda: _init_of(made, frozen))}
-    compared = [one.name for one in found if one.compare]
-    signs = {**({"__eq__": "=="} if eq and "__eq__" not in own else {}), **(_ORDER if order else {})}
-    for name, sign in signs.items():
-        methods[name] = _Later(made, name, partial(_comparison, made, name, sign, compared))
-    if eq and not hashed:
-        kept = [one.name for one in found if (one.compare if one.hash is None else one.hash)]
-        methods["__hash__"] = _Later(made, "__hash__", partial(_hash_of, made, kept)) if frozen else None
+    methods: dict[str, Any] = {"__init__": _Init(made, frozen)}
     if "__repr__" not in own:
         methods["__repr__"] = _shown([one.name for one in found if one.repr])
+    compared = _tuple_of([one.name for one in found if one.compare])
+    if eq and "__eq__" not in own:
+        methods["__eq__"] = _compared(compared, operator.eq)
+    if order:
+        methods |= {name: _compared(compared, holds) for name, holds in _ORDER.items()}
+    if eq and not hashed:
+        kept = [one.name for one in found if (one.compare if one.hash is None else one.hash)]
+        methods["__hash__"] = _hashed(_tuple_of(kept)) if frozen else None
     if frozen:
         methods |= _kept(made, frozenset(one.name for one in found))
     if frozen and slots:
@@ -60,17 +63,16 @@ def _made(
     return made
 
 
-class _Later:
-    """A method until it is first asked for, which puts the compiled one in its place."""
+class _Init:
+    """`__init__` until it is asked for, which puts the compiled one in its place."""
 
-    def __init__(self, owner: type[Any], name: str, make: Callable[[], _Method]) -> None:
+    def __init__(self, owner: type[Any], frozen: bool) -> None:
         self._owner = owner
-        self._name = name
-        self._make = make
+        self._frozen = frozen
 
     def __get__(self, instance: object, _: type[Any] | None = None) -> _Method:
-        method = self._make()
-        setattr(self._owner, self._name, method)
+        method = _init_of(self._owner, self._frozen)
+        self._owner.__init__ = method  # type: ignore[misc]
         bound: _Method = method.__get__(instance) if instance is not None else method
         return bound
 
@@ -91,42 +93,45 @@ def _init_of(cls: type[Any], frozen: bool) -> _Method:
             value = one.name if one.init else default
         elif not one.init:
             continue
-        body.append(f"_set(self, {one.name!r}, {value})" if frozen else f"self.{one.name} = {value}")
+        body.append(f"  _set(self, {one.name!r}, {value})" if frozen else f"  self.{one.name} = {value}")
         if one.init:
             (keyword if one.kw_only else positional).append(parameter)
     if hasattr(cls, "__post_init__"):
-        body.append("self.__post_init__()")
-    parameters = ["self", *positional, *(["*", *keyword] if keyword else [])]
-    method = _compiled(cls, "__init__", parameters, body or ["pass"], given)
+        body.append("  self.__post_init__()")
+    parameters = ", ".join(["self", *positional, *(["*", *keyword] if keyword else [])])
+    names = ", ".join(given)
+    text = "\n".join(
+        [f"def make({names}):", f" def __init__({parameters}):", *(body or ["  pass"]), " return __init__"]
+    )
+    scope: dict[str, Any] = {}
+    exec(text, vars(sys.modules[cls.__module__]), scope)  # noqa: S102  # of the names of fields alone, as Python does it
+    method: _Method = scope["make"](**given)
+    method.__qualname__ = f"{cls.__qualname__}.__init__"
     method.__annotations__ = {one.name: one.type for one in dataclasses.fields(cls) if one.init} | {"return": None}
     return method
 
 
-def _comparison(cls: type[Any], name: str, sign: str, fields: Sequence[str]) -> _Method:
-    values = f"{_tuple_of('self', fields)} {sign} {_tuple_of('other', fields)}"
-    body = f"return {values} if other.__class__ is self.__class__ else NotImplemented"
-    return _compiled(cls, name, ["self", "other"], [body])
+def _tuple_of(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return operator.attrgetter(*names)
+    if not names:
+        return lambda _: ()
+    (name,) = names
+    return lambda value: (getattr(value, name),)
 
 
-def _hash_of(cls: type[Any], fields: Sequence[str]) -> _Method:
-    return _compiled(cls, "__hash__", ["self"], [f"return hash({_tuple_of('self', fields)})"])
+def _compared(values: Callable[[Any], tuple[Any, ...]], holds: Callable[[Any, Any], bool]) -> _Method:
+    def method(self: Any, other: Any) -> bool:
+        return holds(values(self), values(other)) if other.__class__ is self.__class__ else NotImplemented
 
-
-def _tuple_of(whose: str, fields: Sequence[str]) -> str:
-    return f"({''.join(f'{whose}.{name}, ' for name in fields)})"
-
-
-def _compiled(
-    cls: type[Any], name: str, parameters: Sequence[str], body: Sequence[str], given: Mapping[str, Any] | None = None
-) -> _Method:
-    """Of the names of fields alone, as Python does it."""
-    lines = [f"def make({', '.join(given or ())}):", f" def {name}({', '.join(parameters)}):"]
-    text = "\n".join([*lines, *(f"  {line}" for line in body), f" return {name}"])
-    scope: dict[str, Any] = {}
-    exec(text, vars(sys.modules[cls.__module__]), scope)  # noqa: S102
-    method: _Method = scope["make"](**(given or {}))
-    method.__qualname__ = f"{cls.__qualname__}.{name}"
     return method
+
+
+def _hashed(values: Callable[[Any], tuple[Any, ...]]) -> _Method:
+    def __hash__(self: Any) -> int:
+        return hash(values(self))
+
+    return __hash__
 
 
 def _shown(names: Sequence[str]) -> _Method:
