@@ -11,7 +11,6 @@ from shoal.contract.manifest.readers import read_secrets
 from shoal.core import PriorityClass, Share
 
 _LONGEST_NAME = 63
-_SHARES = frozenset(Share)
 
 Conflict = tuple[Path, str, str]
 """Fields that contradict each other: which field, what, hint."""
@@ -62,7 +61,7 @@ def shared_conflicts(values: dict[str, Any], usual: PriorityClass) -> list[Confl
 def _conflicts_of_share(values: dict[str, Any], usual: PriorityClass) -> list[Conflict]:
     asked = _part(_part(values, "resources"), "accelerators")
     share, path = asked.get("share", Share.EXCLUSIVE), ("resources", "accelerators")
-    if share not in _SHARES:
+    if share not in set(Share):
         return []
     if share == Share.EXCLUSIVE:
         what = "an exclusive accelerator comes with all of its memory"

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from functools import lru_cache
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
@@ -81,15 +80,13 @@ class ResourceRequest(Part):
 
     def resources(self) -> Resources:
         """As a vector. The defaults are one core and an unknown amount of memory."""
-        cpu_milli = 1000 if self.cpus is None else round(self.cpus * 1000)
-        one = self.accelerators
-        return _resources(one.type, one.count, cpu_milli, self.memory or 0, one.share, one.memory or 0)
-
-
-@lru_cache(maxsize=4096)
-def _resources(kind: str, count: int, cpu_milli: int, memory: int, share: Share, device_memory: int) -> Resources:
-    """One for all that ask for the same: many jobs wait."""
-    return Resources({kind: count}, cpu_milli, memory, share, device_memory)
+        return Resources(
+            {self.accelerators.type: self.accelerators.count},
+            cpu_milli=1000 if self.cpus is None else round(self.cpus * 1000),
+            memory_bytes=self.memory or 0,
+            share=self.accelerators.share,
+            device_memory_bytes=self.accelerators.memory or 0,
+        )
 
 
 EnvName = Annotated[str, StringConstraints(pattern=ENV_NAME), AfterValidator(not_reserved)]
