@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shoal.admission.index import ClusterIndex
 from shoal.admission.quota import Account
 from shoal.admission.snapshot import Need, Snapshot, resolve
 from shoal.admission.types import Decision, NodeState, Pending, Preemption, Running, Start
 from shoal.contract.records import RankPlacement
-from shoal.core import ANY, Share, dataclass
+from shoal.core import ANY, Share
 
 
 @dataclass(frozen=True, slots=True)

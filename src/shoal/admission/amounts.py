@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shoal.admission.snapshot import Layout, Need
 from shoal.admission.types import NO_SEATS, NodeKind, Seats, Shared
-from shoal.core import Share, dataclass
+from shoal.core import Share
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 
 from shoal.admission.amounts import Amount, use_up
@@ -17,7 +17,7 @@ from shoal.admission.pools import keys_of
 from shoal.admission.snapshot import CPU_POOL, BucketKey, Need, Snapshot
 from shoal.admission.together import Fits, among
 from shoal.admission.types import NO_SEATS, Seats, Shared, Spread
-from shoal.core import Share, dataclass
+from shoal.core import Share
 
 Plan = tuple[tuple[int, int], ...]
 """(node position, ranks on it) of a gang placed whole."""

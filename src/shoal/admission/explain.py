@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from shoal.admission import reasons
@@ -21,7 +21,7 @@ from shoal.admission.quota import Account, Limit
 from shoal.admission.reservation import reserve
 from shoal.admission.snapshot import Layout, Need, Snapshot, resolve
 from shoal.admission.types import Blocker, Explanation, NodeState, Pending, Running, TenantState
-from shoal.core import ANY, NO_AFFINITY, Affinity, NotFound, PriorityClass, Quota, Reason, Resources, Tenant, dataclass
+from shoal.core import ANY, NO_AFFINITY, Affinity, NotFound, PriorityClass, Quota, Reason, Resources, Tenant
 
 _WIDER = 1.1
 """By this factor both ends of an interval are moved out: futures know less than all that may happen."""

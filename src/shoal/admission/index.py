@@ -19,7 +19,7 @@ refuses. Nothing here does I/O or reads a clock.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import inf, sqrt
 from threading import get_ident
@@ -44,7 +44,7 @@ from shoal.admission.snapshot import (
     slots,
 )
 from shoal.admission.types import Claim, Decision, Pending, Policy, Running, Spread, Start, TenantState
-from shoal.core import ANY, Affinity, Node, PriorityClass, Resources, Tenant, dataclass
+from shoal.core import ANY, Affinity, Node, PriorityClass, Resources, Tenant
 
 _MEAN_OVER = 32
 """The mean run time of a tenant follows about this many of its last jobs."""

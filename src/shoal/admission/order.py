@@ -7,12 +7,13 @@ all that admission puts in order by itself, and respect its reservations.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Protocol
 
 from shoal.admission.reservation import Reservation
 from shoal.admission.snapshot import GroupKey, Need
 from shoal.admission.types import Pending
-from shoal.core import Reason, dataclass
+from shoal.core import Reason
 
 MOST_RESERVATIONS = 32
 """The most jobs for which one decision reserves capacity."""

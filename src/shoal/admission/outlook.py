@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from heapq import heapify, heappop, heappush
@@ -19,7 +20,6 @@ from shoal.admission.futures import Futures
 from shoal.admission.index import ClusterIndex
 from shoal.admission.snapshot import Snapshot, expected_runtime_s
 from shoal.admission.types import Decision, Running
-from shoal.core import dataclass
 
 _STEPS = 64
 _STEP_COST = 100_000

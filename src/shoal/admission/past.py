@@ -5,12 +5,11 @@ It is what an interval of a start rests on (see `futures`). A decision does not 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from shoal.admission.persistent import CowMap, FrozenMap
 from shoal.admission.types import Pending, Running
-from shoal.core import dataclass
 
 _RUNS = 128
 MOST_ARRIVALS = 64

@@ -13,7 +13,7 @@ Otherwise a few candidates are searched exhaustively; for many, the knapsack's a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shoal.admission import reasons
 from shoal.admission.amounts import Amount
@@ -22,7 +22,7 @@ from shoal.admission.reservation import Reservation, freed_by
 from shoal.admission.snapshot import Need, Snapshot, slots
 from shoal.admission.together import among
 from shoal.admission.types import Preemption, Running
-from shoal.core import Effect, PriorityClass, dataclass
+from shoal.core import Effect, PriorityClass
 
 CLAIMS = 0
 """The bit of the holds for jobs that wait for preempted ones to end: no other may use that capacity, however short."""

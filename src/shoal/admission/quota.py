@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from shoal.admission.snapshot import Need
 from shoal.admission.types import TenantState
-from shoal.core import dataclass
 
 
 @dataclass(frozen=True, slots=True)

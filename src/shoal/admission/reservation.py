@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import merge
 from math import inf
 
@@ -13,7 +13,7 @@ from shoal.admission.sites import Sites
 from shoal.admission.snapshot import Need, Snapshot, resolve
 from shoal.admission.together import among
 from shoal.admission.types import NO_SEATS, Running
-from shoal.core import ANY, dataclass
+from shoal.core import ANY
 
 MAX_NAMED = 8
 """The maximum number of jobs that a reason names, of those that must end first."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shoal.admission import reasons
 from shoal.admission.amounts import held_by_all
 from shoal.admission.snapshot import Group, Need, Shape, Snapshot, resolve
 from shoal.admission.types import Pending, Spread
-from shoal.core import ANY, PriorityClass, Reason, dataclass
+from shoal.core import ANY, PriorityClass, Reason
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import frexp
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from shoal.admission.types import (
     Spread,
     TenantState,
 )
-from shoal.core import ANY, NO_AFFINITY, Affinity, Node, PriorityClass, Resources, Share, dataclass
+from shoal.core import ANY, NO_AFFINITY, Affinity, Node, PriorityClass, Resources, Share
 
 BucketKey = tuple[int, int]
 """What the nodes of a bucket have free: (all accelerators, whole cores); in the pool of a type (devices of it, 0)."""

@@ -6,8 +6,9 @@ A *level* is a label that says what nodes share: a switch, a rack, a zone. Level
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from shoal.core import Node, dataclass
+from shoal.core import Node
 
 Fits = Sequence[tuple[int, int]]
 """(node position, ranks of a gang that fit on it), the node to prefer first."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from shoal.contract.records import RankPlacement
-from shoal.core import NO_AFFINITY, Affinity, Node, PriorityClass, Reason, Resources, Tenant, dataclass
+from shoal.core import NO_AFFINITY, Affinity, Node, PriorityClass, Reason, Resources, Tenant
 
 
 class Spread(StrEnum):

@@ -8,13 +8,13 @@ names the packages: one broken package must cost its users nothing but that pack
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from shoal.base.component import Component
-from shoal.core import Invalid, dataclass
+from shoal.core import Invalid
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

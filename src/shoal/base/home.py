@@ -10,12 +10,12 @@ import os
 import select
 import signal
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from shoal.base.files import write_whole
 from shoal.base.processes import Process, open_process, start_ticks
-from shoal.core import Invalid, ShoalError, Unavailable, dataclass
+from shoal.core import Invalid, ShoalError, Unavailable
 
 SYSTEM_SOCKET = Path("/run/shoal/shoal.sock")
 """Where a server listens that all users of a machine share, as its setting `socket` says."""

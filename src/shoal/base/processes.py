@@ -8,9 +8,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.core import Unavailable, dataclass
+from shoal.core import Unavailable
 
 _PR_SET_PDEATHSIG = 1
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shoal.calendar.windows import Window
-from shoal.core import ANY, dataclass
+from shoal.core import ANY
 
 FOREVER = math.inf
 _MOST_TIMES = 64

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from shoal.base.validation import shown
-from shoal.core import Invalid, dataclass
+from shoal.core import Invalid
 
 MOST_TEXT = 200
 MOST_COUNTED = 1000

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from shoal.base.validation import shown
 from shoal.calendar.schedule import day_later, moment_of, zone_of
-from shoal.core import ANY, Invalid, dataclass
+from shoal.core import ANY, Invalid
 
 _LENGTH = re.compile(r"\+(\d{1,5})(m|h|d)")
 _UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}

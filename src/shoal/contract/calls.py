@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
-from shoal.core import Invalid, dataclass
+from shoal.core import Invalid
 
 if TYPE_CHECKING:
     import httpx

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
-
-from shoal.core import dataclass
 
 DOWNLOAD, RUN, STORE = PHASES = ("download", "run", "store")
 """The phases that an attempt may have, in this order: fetch inputs, run the user's command, store outputs."""

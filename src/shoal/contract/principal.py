@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, Self
 
 from shoal.contract.events import EventKind
-from shoal.core import Forbidden, dataclass
+from shoal.core import Forbidden
 
 if TYPE_CHECKING:
     from shoal.contract.records import Event

@@ -7,10 +7,11 @@ one transaction and guarded by the row's version. Times are Unix seconds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from shoal.contract.lifecycle import Desired, ErrorCode, JobOrder, JobState, Outcome, Stop
-from shoal.core import PriorityClass, Quota, Resources, Sandbox, Tenant, dataclass
+from shoal.core import PriorityClass, Quota, Resources, Sandbox, Tenant
 
 
 class _Evolving:

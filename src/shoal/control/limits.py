@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 
 from shoal.contract.manifest import MemoryDefault, ResourceRequest
 from shoal.control.jobs.memory_use import Needed
-from shoal.core import ANY, CPU_SLOT, Quota, Resources, Share, dataclass
+from shoal.core import ANY, CPU_SLOT, Quota, Resources, Share
 from shoal.engine import Limits
 from shoal.extension import Manifest
 

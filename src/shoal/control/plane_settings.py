@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal.admission import Policy
@@ -11,7 +11,7 @@ from shoal.base.http import Limits as HttpLimits
 from shoal.control.home.bundles import BundleLimits
 from shoal.control.home.retention import Retention
 from shoal.control.limits import JobLimits
-from shoal.core import Capability, dataclass
+from shoal.core import Capability
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from shoal.base.imports import absent
 from shoal.base.validation import details, sentence
 from shoal.control.extensions.installed import engine_sections, installed_extensions
 from shoal.control.server_settings import ServerSettings, is_loopback
-from shoal.core import Invalid, dataclass
+from shoal.core import Invalid
 from shoal.extension import Extension
 
 with absent("rich", "colorama"):  # extensions log too, and it would load these for colours that nothing asks for

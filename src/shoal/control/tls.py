@@ -7,12 +7,13 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from shoal.control.server_settings import TlsSettings
-from shoal.core import Invalid, dataclass
+from shoal.core import Invalid
 
 log = structlog.get_logger("shoal.tls")
 

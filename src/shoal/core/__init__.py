@@ -47,7 +47,6 @@ from shoal.core.resources import ANY, CPU_SLOT, Device, Node, Resources, Share, 
 from shoal.core.sandbox import Sandbox
 from shoal.core.tenant import PriorityClass, Quota, Tenant
 from shoal.core.tokens import new_token, new_token_id, token_digest
-from shoal.core.values import dataclass
 
 __all__ = [
     "ANY",
@@ -101,7 +100,6 @@ __all__ = [
     "Throughput",
     "Toleration",
     "Unavailable",
-    "dataclass",
     "first",
     "match",
     "new_token",

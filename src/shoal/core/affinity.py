@@ -6,9 +6,8 @@ The words are Kubernetes': a node has labels and taints; a job requires and pref
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-
-from shoal.core.values import dataclass
 
 OWN_PREFIX = "shoal/"
 """Labels and taints that the server itself gives: no user tolerates such a taint."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.core.values import dataclass
+from dataclasses import dataclass
 
 NO_JOBS = "no job can start"
 """How the consequence of an absence begins that stops everything."""

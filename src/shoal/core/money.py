@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Self
-
-from shoal.core.values import dataclass
 
 _MICRO = Decimal(1_000_000)
 

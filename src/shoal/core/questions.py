@@ -9,12 +9,12 @@ what is known already.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from shoal.core.prediction import Estimate
 from shoal.core.reason import Reason
 from shoal.core.resources import Node, Resources
-from shoal.core.values import dataclass
 
 P = TypeVar("P")
 T = TypeVar("T")

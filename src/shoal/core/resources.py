@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
 from shoal.core.affinity import Taint
-from shoal.core.values import dataclass
 
 ANY = "any"
 """The accelerator type of a request that takes whatever type there is."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
-
-from shoal.core.values import dataclass
 
 
 class PriorityClass(StrEnum):

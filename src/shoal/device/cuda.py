@@ -16,9 +16,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.core import Capability, Unavailable, dataclass
+from shoal.core import Capability, Unavailable
 
 LIBRARY = "libcuda.so.1"
 FOLDER = Path(__file__).parent / "_native" / "cuda"

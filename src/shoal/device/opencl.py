@@ -12,10 +12,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from shoal.core import Capability, Unavailable, dataclass
+from shoal.core import Capability, Unavailable
 
 DIRECTORY = Path(__file__).parent / "_native"
 LAYER = "libshoal_opencl.so"

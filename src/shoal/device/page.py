@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from shoal.core import Unavailable, dataclass
+from shoal.core import Unavailable
 from shoal.device import native
 from shoal.device.policy import Class, Rules, Tenant, Verdict
 

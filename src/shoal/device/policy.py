@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from enum import IntEnum, IntFlag
 from typing import Self
 
-from shoal.core import dataclass
 from shoal.device import native
 
 

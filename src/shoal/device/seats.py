@@ -7,9 +7,10 @@ import os
 import re
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.core import Capability, PriorityClass, Unavailable, dataclass
+from shoal.core import Capability, PriorityClass, Unavailable
 from shoal.device import cuda, native, opencl
 from shoal.device.page import Page
 from shoal.device.policy import Rules

@@ -10,10 +10,11 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from shoal.core import Invalid, dataclass
+from shoal.core import Invalid
 
 MAX_MEMBERS = 100_000
 MAX_RATIO = 200

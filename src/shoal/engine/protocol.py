@@ -11,13 +11,13 @@ and the cluster's own scheduler picks the machines; until it has, a gang is QUEU
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from socket import socket
 from typing import Protocol, runtime_checkable
 
-from shoal.core import NO_AFFINITY, Affinity, Capability, Fault, Node, Reason, Sandbox, Share, ShoalError, dataclass
+from shoal.core import NO_AFFINITY, Affinity, Capability, Fault, Node, Reason, Sandbox, Share, ShoalError
 
 
 @dataclass(frozen=True, slots=True)

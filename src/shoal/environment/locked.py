@@ -6,9 +6,10 @@ import hashlib
 import platform
 import tarfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from shoal.core import Invalid, dataclass
+from shoal.core import Invalid
 
 _MOST_BYTES = 16 << 20
 _PROJECT, _PYTHON = "pyproject.toml", ".python-version"

@@ -6,9 +6,10 @@ jobs the folder as a whole, and nothing by a path that leads through it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.core import Sandbox, dataclass
+from shoal.core import Sandbox
 
 _OWN = "server"
 

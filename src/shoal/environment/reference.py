@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-
-from shoal.core import dataclass
+from dataclasses import dataclass
 
 _DIGEST = re.compile(r"(?P<rest>.+)@sha256:(?P<hex>[0-9a-f]{64})")
 _REGISTRY = re.compile(

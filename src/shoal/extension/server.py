@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -12,7 +13,7 @@ from shoal.admission import Explanation, Snapshot
 from shoal.base.http import Limits as HttpLimits
 from shoal.contract.manifest import JobManifest, ResourceRequest
 from shoal.contract.records import AttemptRecord, JobRecord, NewEvent, TenantRecord
-from shoal.core import Clock, PriorityClass, Reason, Sandbox, dataclass
+from shoal.core import Clock, PriorityClass, Reason, Sandbox
 from shoal.engine import Engine
 from shoal.store import Store
 

@@ -4,6 +4,7 @@ answers are written."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Annotated, Any, Protocol, TypeVar, cast
 
 import orjson
@@ -15,7 +16,7 @@ from shoal.contract.manifest.values import NO_NUL as NO_NUL
 from shoal.contract.models import EventList
 from shoal.contract.principal import Principal
 from shoal.contract.records import JobRecord
-from shoal.core import Forbidden, Invalid, NotFound, dataclass
+from shoal.core import Forbidden, Invalid, NotFound
 from shoal.extension.asking import DEFAULT_TENANT as DEFAULT_TENANT
 from shoal.extension.asking import Api as Api
 from shoal.extension.asking import Credentials as Credentials

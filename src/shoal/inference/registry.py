@@ -9,7 +9,7 @@ A component declares its runtimes by their names. A package outside of Shoal add
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from shoal.base import discover
-from shoal.core import Invalid, dataclass
+from shoal.core import Invalid
 from shoal.inference.types import ModelSpec, is_callable
 
 if TYPE_CHECKING:

@@ -7,12 +7,10 @@ padding; `BYTES` elements each with a 4-byte length in front), so that the gatew
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import prod
 from typing import Any
-
-from shoal.core import dataclass
 
 Buffer = bytes | bytearray | memoryview
 

@@ -4,12 +4,11 @@ share."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from shoal.contract.events import EventKinds
-from shoal.core import dataclass
 from shoal.notify.policy.times import Schedule
 
 EVERYONE = "*"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.core import dataclass
 from shoal.offload.profile import REASONS, CallRecord
 
 

@@ -6,13 +6,12 @@ import json
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 from shoal.base.files import write_whole
-from shoal.core import dataclass
 
 REASONS: Mapping[str, str] = {
     "chunks": "blocks in the cache of each core save memory traffic, and all cores work",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 
-from shoal.core import Invalid, dataclass
+from shoal.core import Invalid
 
 PREFIX = "SHOAL_OFFLOAD__"
 

@@ -7,9 +7,8 @@ with `WANDB_RESUME=allow` the next attempt of a job goes on with the same run.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from urllib.parse import quote
-
-from shoal.core import dataclass
 
 JOB_TAG = "shoal.job"
 

@@ -10,7 +10,7 @@ One gateway at a time serves a directory: it holds a lock on `gateway.lock` (`ho
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.base.files import write_whole
 from shoal.base.http import Limits as HttpLimits
 from shoal.base.locks import is_locked, lock_file
-from shoal.core import Conflict, Invalid, Money, Reason, Unavailable, dataclass
+from shoal.core import Conflict, Invalid, Money, Reason, Unavailable
 from shoal.serve.types import ServiceSpec
 
 if TYPE_CHECKING:

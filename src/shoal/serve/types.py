@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from shoal.core import PriorityClass, dataclass
+from dataclasses import dataclass
+
+from shoal.core import PriorityClass
 from shoal.inference.types import ModelSpec
 
 LOAD_TIMEOUT_S = 300.0

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-
-from shoal.core import dataclass
 
 
 class Open(StrEnum):

@@ -9,11 +9,11 @@ stages that may work on pieces alone; their outputs come together in the order o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING
 
-from shoal.core import dataclass
 from shoal.shell.annotations import Split
 from shoal.shell.stages import Piece, Reachable, Stage
 

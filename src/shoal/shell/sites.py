@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from shoal.base.files import write_whole
-from shoal.core import Invalid, NotFound, dataclass
+from shoal.core import Invalid, NotFound
 
 
 @dataclass(frozen=True, slots=True)

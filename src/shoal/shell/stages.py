@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import groupby
 
-from shoal.core import dataclass
 from shoal.shell.annotations import Annotation, Match, NotUnderstood, Split, match
 from shoal.shell.calls import Call, Open
 from shoal.shell.sites import Sites

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shoal.contract.records import Event
-from shoal.core import ShoalError, dataclass
+from shoal.core import ShoalError
 
 log = logging.getLogger(__name__)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError
 
-from shoal.core import Conflict, dataclass
+from shoal.core import Conflict
 from shoal.store.database import Database
 from shoal.store.schema import HEAD, NO_HOLDER, control_lease, metadata
 from shoal.store.tables import Tables, state_conditions

@@ -8,6 +8,7 @@ runs the same operations by `apart`, where each stands or falls alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from sqlalchemy import Connection
 from shoal.contract.events import EventKind
 from shoal.contract.lifecycle import JobState, check_step
 from shoal.contract.records import ArrayRecord, Change, JobRecord, MetricPoint, NewEvent
-from shoal.core import Conflict, ShoalError, dataclass
+from shoal.core import Conflict, ShoalError
 from shoal.store import rows, schema, statements
 from shoal.store.bulk import Bulk, Row, Work, write
 from shoal.store.database import Database

@@ -12,9 +12,10 @@ import contextlib
 import os
 import sqlite3
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.core import Unavailable, dataclass
+from shoal.core import Unavailable
 from shoal.store.database import Database
 
 _FLUSH_EVERY_S = 1.0

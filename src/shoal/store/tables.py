@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Index, MetaData, Select, Text, TextClause
-
-from shoal.core import dataclass
 
 NAMING = {
     "pk": "pk_%(table_name)s",

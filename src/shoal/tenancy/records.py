@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 from shoal.contract.events import EventKinds
-from shoal.core import dataclass
 
 
 class PlaneState(StrEnum):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from shoal.base.files import write_whole
-from shoal.core import Capability, dataclass
+from shoal.core import Capability
 
 CAPABILITY = "backups"
 _LATE = 1.5

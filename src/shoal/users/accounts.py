@@ -13,10 +13,11 @@ import os
 import pwd
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from shoal.core import Clock, Unavailable, dataclass
+from shoal.core import Clock, Unavailable
 
 FRESH_S = 30.0
 """How old an answer of the system may be for a caller: one who leaves a group keeps it for this time."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
-from shoal.core import Forbidden, dataclass
+from shoal.core import Forbidden
 
 
 class Kind(StrEnum):

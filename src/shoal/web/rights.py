@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from shoal.contract.manifest.values import NAME
 from shoal.contract.principal import ADMIN, TokenRole
-from shoal.core import dataclass
 
 
 @dataclass(frozen=True, slots=True)

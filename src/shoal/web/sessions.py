@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from shoal.contract.principal import Principal
-from shoal.core import Clock, Invalid, Overloaded, dataclass, token_digest
+from shoal.core import Clock, Invalid, Overloaded, token_digest
 from shoal.store import Store
 from shoal.web.tables import session as table
 

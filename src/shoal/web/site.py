@@ -7,10 +7,9 @@ import gzip
 import hashlib
 import mimetypes
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from shoal.core import dataclass
 
 if TYPE_CHECKING:
     from starlette.responses import Response

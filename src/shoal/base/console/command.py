@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -20,7 +20,7 @@ import typer
 
 from shoal.base.console.quick import QuickCommand
 from shoal.base.home import default_home
-from shoal.core import Conflict, Forbidden, Invalid, NotFound, ShoalError, Unavailable, dataclass
+from shoal.core import Conflict, Forbidden, Invalid, NotFound, ShoalError, Unavailable
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from shoal.core import dataclass
+from dataclasses import dataclass
 
 GAP = 2
 """Blanks between two columns."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import httptools
 
 from shoal.base.http.errors import Malformed
-from shoal.core import dataclass
 
 CHUNKED = -1
 """The `length` of a body that says its length as it goes."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import resource
-
-from shoal.core import dataclass
+from dataclasses import dataclass
 
 _RESERVED_SHARE = 4
 """At most one descriptor in this number is kept in reserve. That matters where there are few."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from urllib.parse import quote
 
 from shoal.cache.sources.http import HttpSource
 from shoal.cache.sources.source import Source, Version
-from shoal.core import Forbidden, Invalid, NotFound, Unavailable, dataclass
+from shoal.core import Forbidden, Invalid, NotFound, Unavailable
 
 _SIGNED_S = 900
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol
 
-from shoal.core import Conflict, Invalid, ShoalError, Unavailable, dataclass
+from shoal.core import Conflict, Invalid, ShoalError, Unavailable
 
 LONGEST_URL = 4096
 """Characters. S3 keys have 1,024 bytes, which may be three times as long when they are quoted."""

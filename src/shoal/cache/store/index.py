@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-
-from shoal.core import dataclass
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS object (

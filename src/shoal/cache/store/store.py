@@ -21,7 +21,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from shoal.base.locks import lock_file
 from shoal.cache.store.index import Index, ObjectInfo
 from shoal.cache.store.links import Links, linked, remove_links
 from shoal.cache.store.views import Views
-from shoal.core import Conflict, Invalid, Unavailable, dataclass
+from shoal.core import Conflict, Invalid, Unavailable
 
 CHUNK_BYTES = 64 << 20
 _BLOCK = 4096

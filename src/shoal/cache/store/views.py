@@ -17,14 +17,13 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from shoal.base import trees
 from shoal.base.files import write_whole
 from shoal.cache.sources.source import key_of
 from shoal.cache.store.links import folder_name
-from shoal.core import dataclass
 
 _FILES, _REST, NAMES, _BESIDE = "files", "rest", "names", "new"
 

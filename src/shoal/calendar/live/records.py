@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 from shoal.calendar.schedule import Missed, Overlap, Schedule
 from shoal.contract.manifest import JobManifest, parse_stored
-from shoal.core import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from shoal.base.validation import shown
 from shoal.contract.manifest.quantities import problem
-from shoal.core import dataclass
 
 MOST_TASKS = 10_000
 MOST_INDEX = 999_999

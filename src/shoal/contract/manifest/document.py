@@ -7,13 +7,13 @@ Aliases and tags are refused: a manifest needs neither, and aliases can make a s
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
 from shoal.contract.manifest.path import Path, show_path
-from shoal.core import Invalid, dataclass
+from shoal.core import Invalid
 
 MAX_BYTES = 256 << 10
 MAX_DEPTH = 32

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shoal.base import discover
-from shoal.core import dataclass
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Annotated, ParamSpec, TypeVar
 
 from fastapi import Depends, Request
@@ -20,7 +20,7 @@ from shoal.control.api.told import Told
 from shoal.control.api.usage import Usage
 from shoal.control.plane import ControlPlane
 from shoal.control.tokens import TokenCache
-from shoal.core import Conflict, Forbidden, NotFound, Unavailable, dataclass
+from shoal.core import Conflict, Forbidden, NotFound, Unavailable
 from shoal.extension.web import QUICK_PARSE_BYTES, Credentials
 
 P = ParamSpec("P")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import Query, Response
@@ -15,7 +15,7 @@ from shoal.control.api.context import Context, Ctx
 from shoal.control.api.jobs import Ref
 from shoal.control.api.log_times import offset_since, stamp
 from shoal.control.api.usage import CountedStream
-from shoal.core import NotFound, dataclass
+from shoal.core import NotFound
 from shoal.engine import LogChunk
 from shoal.extension.describe import fails
 from shoal.extension.routing import Router

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.core import Capability, dataclass
+from shoal.core import Capability
 
 
 @dataclass(frozen=True, slots=True)

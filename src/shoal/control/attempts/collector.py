@@ -10,7 +10,7 @@ import asyncio
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -22,7 +22,7 @@ from shoal.contract.patterns import Pattern, compile_pattern
 from shoal.contract.records import MetricPoint, ReadPosition
 from shoal.control.jobs.cache import Live
 from shoal.control.jobs.repository import JobRepository
-from shoal.core import Estimate, NotFound, ShoalError, dataclass
+from shoal.core import Estimate, NotFound, ShoalError
 from shoal.engine import Engine
 
 log = structlog.get_logger("shoal.collector")

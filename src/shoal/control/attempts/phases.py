@@ -10,7 +10,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal.base import trees
@@ -18,7 +18,6 @@ from shoal.contract.gangs import DOWNLOAD, RUN, STORE, Move, gang_name
 from shoal.contract.lifecycle import Stop
 from shoal.contract.manifest import JobManifest
 from shoal.contract.records import AttemptRecord, JobRecord
-from shoal.core import dataclass
 from shoal.engine import Gang, Limits, RankSpec, TimeLimit
 
 _HELPER_BYTES = 256 << 20

@@ -11,13 +11,14 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from shoal.base import beneath
 from shoal.contract.records import JobRecord
 from shoal.control.attempts.phases import Layout
-from shoal.core import Conflict, Invalid, NotFound, dataclass
+from shoal.core import Conflict, Invalid, NotFound
 
 _DEEPEST = 64
 """Levels of directories that are listed and kept."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -47,7 +47,6 @@ from shoal.core import (
     PriorityClass,
     Reason,
     Sandbox,
-    dataclass,
 )
 from shoal.engine import Engine, Gang
 from shoal.extension import Beside, Extension, LiveJob, Manifest, Section, Server

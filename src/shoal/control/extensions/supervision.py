@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import structlog
 
 from shoal.base.loops import BackgroundLoop, Turns
-from shoal.core import Capability, dataclass
+from shoal.core import Capability
 
 log = structlog.get_logger("shoal.extensions")
 

@@ -11,7 +11,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from shoal.base.home import Home, prepare_home, running_server
 from shoal.contract.events import EventKind
 from shoal.contract.records import NewEvent
 from shoal.control.home.recovery import has_lived, new_folder
-from shoal.core import Conflict, Invalid, NotFound, dataclass
+from shoal.core import Conflict, Invalid, NotFound
 from shoal.store import (
     Database,
     Position,

@@ -7,13 +7,13 @@ import hashlib
 import os
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shoal.base.files import flush_folder
 from shoal.contract.events import EventKind
 from shoal.contract.records import BundleRecord, NewEvent
-from shoal.core import Clock, Invalid, Overloaded, Unavailable, dataclass
+from shoal.core import Clock, Invalid, Overloaded, Unavailable
 from shoal.engine import inspect
 from shoal.store import Store
 

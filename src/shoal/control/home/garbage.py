@@ -10,6 +10,7 @@ import asyncio
 import gc
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -24,7 +25,6 @@ from shoal.control.attempts.phases import Layout
 from shoal.control.home.bundles import Bundles
 from shoal.control.home.retention import Removal, Retention, plan
 from shoal.control.jobs.repository import JobRepository
-from shoal.core import dataclass
 from shoal.engine import Engine
 
 log = structlog.get_logger("shoal.garbage")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from shoal.contract.records import BundleRecord, FinishedJob
-from shoal.core import dataclass
 
 DAY_S = 86_400.0
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from shoal.admission import ClusterIndex, Pending, Running
@@ -16,7 +17,7 @@ from shoal.contract.manifest import JobManifest, parse_stored
 from shoal.contract.records import AttemptRecord, Change, Ends, JobRecord, NewEvent, ReadPosition
 from shoal.control.jobs.asked import Asked, asked_by
 from shoal.control.jobs.held import HeldJobs
-from shoal.core import NO_AFFINITY, Affinity, Node, NotFound, Reason, Tenant, dataclass
+from shoal.core import NO_AFFINITY, Affinity, Node, NotFound, Reason, Tenant
 from shoal.engine import Inventory
 
 

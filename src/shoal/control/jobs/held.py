@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shoal.admission import Blocker, Explanation
 from shoal.contract.dependencies import When, met
@@ -17,7 +17,7 @@ from shoal.contract.lifecycle import JobState
 from shoal.contract.manifest import After
 from shoal.contract.records import Ends, JobRecord
 from shoal.control.jobs.asked import Asked
-from shoal.core import Conflict, Reason, dataclass
+from shoal.core import Conflict, Reason
 
 DEPENDENCY, ARRAY = "dependency", "array"
 """Codes of waits, and names of causes in an explanation."""

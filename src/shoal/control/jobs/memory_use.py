@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from shoal.admission import Blocker, Explanation
@@ -17,7 +17,7 @@ from shoal.contract.manifest import JobManifest, ResourceRequest
 from shoal.contract.manifest.quantities import MAX_MEMORY_BYTES, write_size
 from shoal.contract.records import JobEnd
 from shoal.control.jobs.cache import Live
-from shoal.core import Reason, dataclass
+from shoal.core import Reason
 from shoal.extension import Manifest
 
 _SPARE = 1.5

@@ -6,13 +6,13 @@ Nothing here reads a clock or does input or output; the same functions serve the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from shoal.contract.events import EventKind, stop_requested
 from shoal.contract.lifecycle import TERMINAL, Desired, ErrorCode, JobState, Outcome, Stop, check_step
 from shoal.contract.records import AttemptRecord, Change, JobRecord, NewEvent, RankPlacement
-from shoal.core import Conflict, Fault, Reason, dataclass
+from shoal.core import Conflict, Fault, Reason
 from shoal.engine import Exit, GangStatus, Phase
 
 ORDER = {state: position for position, state in enumerate(JobState)}

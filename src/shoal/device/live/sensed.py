@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-from shoal.core import dataclass
 
 if TYPE_CHECKING:
     from shoal.device.page import Occupant

@@ -12,11 +12,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shoal.core import Capability, dataclass
+from shoal.core import Capability
 from shoal.engine.local.supervisor import kill_group
 
 _MEMORY_TEST_BYTES = 64 << 20

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shoal.base.processes import Process
-from shoal.core import Reason, dataclass
+from shoal.core import Reason
 from shoal.engine.local.layout import GangDir, Launched
 from shoal.engine.local.supervisor import ABORT, ABORTED, EXITED, FAILED, GO
 from shoal.engine.protocol import Exit, GangStatus, LaunchFailed, Phase, RankStatus

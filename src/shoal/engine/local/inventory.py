@@ -7,11 +7,12 @@ import os
 import re
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shoal.base import extras
-from shoal.core import CPU_SLOT, Capability, Device, Node, dataclass
+from shoal.core import CPU_SLOT, Capability, Device, Node
 
 """The type of a declared slot that stands for no accelerator."""
 

@@ -14,12 +14,12 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from shoal.base import trees
 from shoal.base.files import write_whole
-from shoal.core import Fault, dataclass
+from shoal.core import Fault
 from shoal.engine.local.supervisor import RECORD_BYTES, decide, open_file, read_record, write_record
 from shoal.engine.protocol import Gang, LaunchFailed
 

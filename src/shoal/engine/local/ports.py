@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-
-from shoal.core import dataclass
 
 _LISTEN = "0A"
 _ANY4, _LOOPBACK4 = "00000000", "0100007F"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.base.processes import Process, carrying, start_ticks
-from shoal.core import dataclass
 
 SUPERVISOR_MARK = "SHOAL_SUPERVISOR"
 

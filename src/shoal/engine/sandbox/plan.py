@@ -7,11 +7,12 @@ import shutil
 import stat
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import shoal
-from shoal.core import Sandbox, dataclass
+from shoal.core import Sandbox
 from shoal.engine.protocol import Account, HomeShown, Mount
 
 

@@ -10,12 +10,13 @@ import sys
 import tarfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from shoal.base.files import write_whole
 from shoal.contract.gangs import gang_name, parse_gang_name
-from shoal.core import Fault, Sandbox, dataclass
+from shoal.core import Fault, Sandbox
 from shoal.engine import Engine, Gang, GangStatus, LaunchFailed, Limits, Mount, RankSpec
 from shoal.environment.places import Place
 from shoal.extension import LiveJob

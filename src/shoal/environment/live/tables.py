@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, Connection, Double, Table, Text, delete, insert, select, update
 
 from shoal.contract.records import NewEvent
-from shoal.core import dataclass
 from shoal.store import Key, Store, Tables, new_metadata
 
 metadata = new_metadata()

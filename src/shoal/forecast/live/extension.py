@@ -8,6 +8,7 @@ import json
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,7 +23,7 @@ from shoal.contract.events import EventKinds
 from shoal.contract.lifecycle import JobState
 from shoal.contract.pages import Column, Figure, Mood, Page, Table, Unit, Value
 from shoal.contract.records import Event, JobRecord, NewEvent
-from shoal.core import Capability, Estimate, FinishTimes, Invalid, Reason, Sensors, ShoalError, Speeds, dataclass
+from shoal.core import Capability, Estimate, FinishTimes, Invalid, Reason, Sensors, ShoalError, Speeds
 from shoal.extension import Extension, LiveJob, Section, Server, kind_of
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
 
-from shoal.core import dataclass
 from shoal.notify.live import tables
 from shoal.notify.policy.batches import batches
 from shoal.notify.policy.retry import Open

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from shoal.core import dataclass
 from shoal.notify.policy.times import is_due
 
 LONGEST_S = 3600.0

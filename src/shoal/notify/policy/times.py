@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from zoneinfo import ZoneInfo, available_timezones
 
-from shoal.core import Invalid, dataclass
+from shoal.core import Invalid
 
 LONGEST_DELAY_S = 3 * 86_400.0
 """No news are held back for longer: a digest waits a day at most, quiet hours another, and a date may be skipped."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from shoal.base.beneath import parts_of
-from shoal.core import dataclass
 
 LONGEST_NAME = 512
 _MAGIC = frozenset("*?[")

@@ -12,10 +12,10 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.base import beneath
-from shoal.core import dataclass
 from shoal.results.keeping.names import Parts, Wanted
 
 MOST_LOOKED_AT = 200_000

@@ -10,6 +10,7 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from shoal.base import trees
 from shoal.base.files import free_bytes
 from shoal.contract.pages import Page
 from shoal.contract.records import NewEvent
-from shoal.core import NotFound, Unavailable, dataclass
+from shoal.core import NotFound, Unavailable
 from shoal.extension import Server
 from shoal.results.keeping import take
 from shoal.results.keeping.contents import Contents, contents_at

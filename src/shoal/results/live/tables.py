@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence, Set
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from sqlalchemy import (
@@ -24,7 +24,6 @@ from sqlalchemy import (
 )
 
 from shoal.contract.records import NewEvent
-from shoal.core import dataclass
 from shoal.results.keeping.retention import Kept
 from shoal.store import Key, Store, Tables, new_metadata
 

@@ -11,6 +11,7 @@ import json
 import os
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -18,7 +19,6 @@ import structlog
 from shoal.base import beneath
 from shoal.base.loops import Turns
 from shoal.contract.records import JobRecord, NewEvent
-from shoal.core import dataclass
 from shoal.extension import LiveJob, Server
 from shoal.results.keeping.names import Parts, Wanted, check_name
 from shoal.results.keeping.take import Stopped, Tree

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +23,7 @@ import structlog
 from shoal.base import extras
 from shoal.base.ends import last_line
 from shoal.base.processes import Process, send, start_detached, start_ticks
-from shoal.core import Clock, Invalid, SystemClock, Unavailable, dataclass
+from shoal.core import Clock, Invalid, SystemClock, Unavailable
 from shoal.serve import contract
 from shoal.serve.contract import Address, Deployment, GatewayConfig, GatewayStatus, TenantEntry
 from shoal.serve.sockets import sandboxed

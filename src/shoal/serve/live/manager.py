@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shoal.contract.lifecycle import Desired, JobState
 from shoal.contract.records import JobRecord
-from shoal.core import Conflict, NotFound, Reason, dataclass
+from shoal.core import Conflict, NotFound, Reason
 from shoal.extension import Extension, LiveJob, Server
 from shoal.serve.contract import GatewayStatus, ServiceStatus, parse_replica_name
 from shoal.serve.lifecycle import ServiceState

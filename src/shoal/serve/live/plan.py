@@ -9,10 +9,10 @@ capacity that their repair needs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shoal.contract.lifecycle import JobState
-from shoal.core import Reason, dataclass
+from shoal.core import Reason
 from shoal.serve.lifecycle import (
     EMPTY,
     FAILING,

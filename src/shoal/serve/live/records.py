@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shoal.contract.records import JobRecord, NewEvent
-from shoal.core import Reason, dataclass
+from shoal.core import Reason
 from shoal.serve.lifecycle import TROUBLES, ServiceState
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.core import dataclass
+from dataclasses import dataclass
 
 STOPPED, REFUSED, GAVE_UP = 0, 3, 4
 """How the process ends."""

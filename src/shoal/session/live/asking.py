@@ -5,9 +5,10 @@ all.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from socket import socket
 
-from shoal.core import NotFound, ShoalError, dataclass
+from shoal.core import NotFound, ShoalError
 from shoal.engine import Enterable
 from shoal.session.frames import ASK, MOST, STATE, frame, number, read_fields, take_frames, write_fields
 

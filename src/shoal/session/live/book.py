@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shoal.contract.records import Event
-from shoal.core import dataclass
 from shoal.session.live.asking import State
 from shoal.session.live.commands import MAIN
 from shoal.session.live.events import SessionEvent

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from shoal.core import dataclass
 from shoal.shell.annotations.model import Annotation, Kind, Option, Split
 
 _PATHS = {Kind.INPUT, Kind.OUTPUT, Kind.INPUTS, Kind.OUTPUTS, Kind.FOLDER}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shoal.base.rates import Buckets
 from shoal.control.tokens import Unauthenticated
-from shoal.core import Clock, Overloaded, dataclass
+from shoal.core import Clock, Overloaded
 from shoal.tenancy.live.turns import Gate
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -19,7 +19,7 @@ from shoal.control.plane import ControlPlane
 from shoal.control.plane_settings import PlaneSettings
 from shoal.control.server import put_admin_token
 from shoal.control.tokens import TokenCache, Unauthenticated, new_token
-from shoal.core import Conflict, Invalid, NotFound, Unavailable, dataclass
+from shoal.core import Conflict, Invalid, NotFound, Unavailable
 from shoal.extension import LiveJob, NoSection, Server
 from shoal.store import Store, WriterThreads, open_store, read_tokens
 from shoal.tenancy.live import copies

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shoal.contract.gangs import RUN, gang_name, parse_gang_name
 from shoal.contract.lifecycle import JobState
 from shoal.contract.records import JobRecord, NewEvent
-from shoal.core import Capability, Fault, NotFound, Reason, Sandbox, Unavailable, dataclass
+from shoal.core import Capability, Fault, NotFound, Reason, Sandbox, Unavailable
 from shoal.engine import Gang, GangStatus, Inventory, LaunchFailed, LogChunk, LogTimes, Phase
 from shoal.engine.present import Present
 from shoal.extension import LiveJob, Server

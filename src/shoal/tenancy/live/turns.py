@@ -12,11 +12,9 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Hashable
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Generic, TypeVar
-
-from shoal.core import dataclass
 
 F = TypeVar("F", bound=Hashable)
 T = TypeVar("T", bound=Hashable)
