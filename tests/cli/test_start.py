@@ -5,12 +5,10 @@ Counted, not timed: each of these libraries takes a fifth of a start or of a sho
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -277,9 +275,6 @@ def test_a_server_is_ready_before_its_routes_are_loaded(tmp_path: Path) -> None:
     assert {one for one in loaded if one in late or one.endswith((".live.api", ".plans_api"))} == set()
     answers = {f"shoal.{room}.models" for room in ("contract", "session", "tenancy", "users", "web")}
     assert loaded & {*answers, "py_compile"} == set(), "what only answers need, and compiling what is compiled"
-    own = [name for name in loaded if name.startswith("shoal.")]
-    slow = [name for name in own if vars(import_module(name)).get("dataclass") is dataclasses.dataclass]
-    assert slow == [], "they take `dataclass` from shoal.core, which makes methods when they are called"
 
 
 @pytest.mark.parametrize("start", ["first", "again"])
