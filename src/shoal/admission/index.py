@@ -177,7 +177,9 @@ class ClusterIndex:
 
         False where this changes no decision of admission: an equal job waits before it, and the decision that is to be
         made of that one, or was, holds for it as well. One that others were preempted for has a place to come."""
-        self.remove_pending(job.job_id)
+        if self.pending(job.job_id) is not None:
+            self.remove_pending(job.job_id)
+        self._check_thread()
         self._account(job.tenant)
         self._pending[job.job_id] = job
         self._past.came(job)

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from shoal.core import Forbidden, NotFound
 from shoal.extension.describe import fails, shows
+from shoal.extension.routing import Router
 from shoal.extension.web import NEWEST, FromApi, TenantQuery, Who, answer, extension_of, filter_of
 from shoal.web import site
 from shoal.web.models import ChangesView, LinkView, SharesView, SignedInView, SignIn
@@ -23,7 +24,7 @@ from shoal.web.stream import Hub
 
 
 def router_of() -> APIRouter:
-    router = APIRouter(tags=["web"])
+    router = Router(tags=["web"])
     _add_files(router)
     _add_sessions(router)
     add_oidc(router)

@@ -21,6 +21,7 @@ from shoal.contract.principal import Principal, User
 from shoal.contract.view import View
 from shoal.core import Forbidden
 from shoal.extension.describe import fails, shows
+from shoal.extension.routing import Router
 from shoal.extension.web import TenantQuery, Who, answer, extension_of, filter_of, owner, read_key, tenant_of
 
 _COMING = 5
@@ -76,7 +77,7 @@ def _own(plan: Planning, who: Principal, name: str, tenant: str | None) -> CronR
 
 
 def router_of() -> APIRouter:
-    router = APIRouter(prefix="/v1/crons", tags=["calendar"])
+    router = Router(prefix="/v1/crons", tags=["calendar"])
 
     @router.post(
         "", summary="Make a cron job", status_code=201, response_class=Response,

@@ -16,6 +16,7 @@ from shoal.calendar.windows import moment, windows_of
 from shoal.contract.principal import Principal
 from shoal.core import NotFound
 from shoal.extension.describe import fails, shows
+from shoal.extension.routing import Router
 from shoal.extension.web import Who
 
 PlanName = Annotated[str, Path(description="the plan's name", max_length=64)]
@@ -34,7 +35,7 @@ def plan_view(plan: PlanRecord, now: float, who: Principal) -> PlanView:
 
 
 def plans_router() -> APIRouter:
-    router = APIRouter(prefix="/v1/plans", tags=["calendar"])
+    router = Router(prefix="/v1/plans", tags=["calendar"])
 
     @router.post(
         "", summary="Reserve devices, or plan maintenance (admin)", status_code=201, response_class=Response,

@@ -62,9 +62,10 @@ def create_app(context: Context) -> FastAPI:
     app.state.api = events.ServerApi(context)
     app.state.extensions = context.plane.extensions
     errors.install(app)
-    doors = [door.router for door in (jobs, arrays, logs, files, events, manifests, tenants, system, machine)]
-    for router in (*doors, *(router for extension in context.plane.extensions for router in extension.routers())):
-        app.router.routes.extend(router.routes)  # as they are: `include_router` makes each anew at the first request
+    own = [door.router for door in (jobs, arrays, logs, files, events, manifests, tenants, system, machine)]
+    installed = [router for extension in context.plane.extensions for router in extension.routers()]
+    for router in (*own, *installed):
+        app.router.routes.extend(router.routes)  # as they are: `include_router` analyses each a second time
     app.add_middleware(Edge, metrics=context.metrics)
     app.open(context, [host for extension in context.plane.extensions for host in extension.hosts()])
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]

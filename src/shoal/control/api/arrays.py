@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 from pydantic_core import PydanticCustomError
 
 from shoal.contract import models
@@ -20,9 +20,10 @@ from shoal.control.jobs import arrays, transitions
 from shoal.control.jobs.repository import Step
 from shoal.core import Invalid, NotFound
 from shoal.extension.describe import Responses, fails, shows
+from shoal.extension.routing import Router
 from shoal.extension.web import NO_NUL, Asker, Cause, TenantQuery, Wait, Who, answer
 
-router = APIRouter(prefix="/v1/arrays", tags=["arrays"])
+router = Router(prefix="/v1/arrays", tags=["arrays"])
 
 Ref = Annotated[str, Path(description="the array's id, or its name: the newest of it", max_length=128)]
 Tasks = Annotated[

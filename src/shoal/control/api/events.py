@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from shoal.contract.principal import Principal
 from shoal.contract.records import Event
@@ -18,6 +18,7 @@ from shoal.control.api.feed import Watch
 from shoal.control.api.jobs import Ref
 from shoal.control.api.responses import event_view
 from shoal.control.api.usage import CountedStream, Usage
+from shoal.extension.routing import Router
 from shoal.extension.web import (
     EVENTS_ANSWERED,
     NEWEST,
@@ -30,7 +31,7 @@ from shoal.extension.web import (
     filter_of,
 )
 
-router = APIRouter(prefix="/v1", tags=["events"])
+router = Router(prefix="/v1", tags=["events"])
 
 
 @router.get("/events", summary="All events that the token may see", responses=EVENTS_ANSWERED)

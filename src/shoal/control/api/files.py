@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from shoal.contract import models
 from shoal.control.api.context import Context, Ctx
@@ -14,9 +14,10 @@ from shoal.control.api.jobs import Ref
 from shoal.control.api.usage import CountedStream
 from shoal.control.attempts.results import FilePiece
 from shoal.extension.describe import fails, shows
+from shoal.extension.routing import Router
 from shoal.extension.web import NO_NUL, Asker, TenantQuery, Who, answer
 
-router = APIRouter(prefix="/v1/jobs", tags=["files"])
+router = Router(prefix="/v1/jobs", tags=["files"])
 
 SIZE, VERSION, SHA256 = "X-Shoal-Size", "X-Shoal-Version", "X-Shoal-Sha256"
 _PIECE = 1 << 20

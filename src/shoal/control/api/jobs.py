@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 
 from shoal.contract import models
 from shoal.contract.lifecycle import JobOrder, JobState
@@ -27,6 +27,7 @@ from shoal.control.api.responses import (
 from shoal.control.jobs import arrays, transitions
 from shoal.core import Forbidden, Invalid, NotFound, ShoalError
 from shoal.extension.describe import Responses, fails, shows, takes_manifest
+from shoal.extension.routing import Router
 from shoal.extension.web import (
     NO_NUL,
     Asker,
@@ -44,7 +45,7 @@ from shoal.extension.web import (
     read_key,
 )
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = Router(prefix="/v1/jobs", tags=["jobs"])
 
 Ref = Annotated[str, Path(description="the job's id, a unique beginning of it, or a name", max_length=128)]
 

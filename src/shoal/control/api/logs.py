@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from shoal.contract.lifecycle import JobState
 from shoal.control.api.context import Context, Ctx
@@ -18,9 +18,10 @@ from shoal.control.api.usage import CountedStream
 from shoal.core import NotFound
 from shoal.engine import LogChunk
 from shoal.extension.describe import fails
+from shoal.extension.routing import Router
 from shoal.extension.web import TenantQuery, Wait, Who
 
-router = APIRouter(prefix="/v1/jobs", tags=["logs"])
+router = Router(prefix="/v1/jobs", tags=["logs"])
 
 ATTEMPT, OFFSET, NEXT, ENDED = "X-Shoal-Attempt", "X-Shoal-Offset", "X-Shoal-Next-Offset", "X-Shoal-Ended"
 _PIECE = 256 * 1024

@@ -7,14 +7,15 @@ import re
 from dataclasses import asdict
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from shoal.contract import models
 from shoal.control.api.context import Ctx
 from shoal.extension.describe import fails, shows
+from shoal.extension.routing import Router
 from shoal.extension.web import Who, answer
 
-router = APIRouter(tags=["system"])
+router = Router(tags=["system"])
 
 _SECRET = re.compile(r"secret|password|token(?!s)|key", re.IGNORECASE)
 _FILE = re.compile(r"(_|\.)(file|path)$")

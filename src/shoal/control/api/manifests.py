@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from shoal.contract import models
 from shoal.contract.manifest import manifest_schema, parse_manifest, with_line
@@ -13,9 +13,10 @@ from shoal.control.api.context import Ctx
 from shoal.control.api.responses import reason_view
 from shoal.core import Invalid
 from shoal.extension.describe import fails, shows, takes_manifest
+from shoal.extension.routing import Router
 from shoal.extension.web import Asker, TenantQuery, Who, answer, owner, parse_body, read_body, tenant_of
 
-router = APIRouter(prefix="/v1", tags=["manifests"])
+router = Router(prefix="/v1", tags=["manifests"])
 
 
 @router.get(

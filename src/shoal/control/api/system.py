@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import Metric
 
@@ -22,9 +22,10 @@ from shoal.control.api.tenants import tenant_counts
 from shoal.core import NotFound, Unavailable
 from shoal.extension.describe import fails, shows
 from shoal.extension.metrics import gauge
+from shoal.extension.routing import Router
 from shoal.extension.web import Who, answer
 
-router = APIRouter(tags=["system"])
+router = Router(tags=["system"])
 
 Name = Annotated[str, Path(description="the node's name", max_length=253)]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 
 from shoal.contract import models
 from shoal.contract.events import EventKind
@@ -19,9 +19,10 @@ from shoal.control.api.responses import tenant_view, token_view
 from shoal.control.tokens import new_token, new_token_id
 from shoal.core import Conflict, Invalid, NotFound, Quota, token_digest
 from shoal.extension.describe import fails, shows
+from shoal.extension.routing import Router
 from shoal.extension.web import TenantQuery, Who, answer, tenant_of
 
-router = APIRouter(prefix="/v1", tags=["tenants"])
+router = Router(prefix="/v1", tags=["tenants"])
 
 Name = Annotated[str, Path(max_length=63)]
 _NO_LABEL = models.TokenCreate()

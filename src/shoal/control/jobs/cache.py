@@ -40,6 +40,7 @@ class Live:
     """The number of its changes that are on their way to the store."""
     _wake: asyncio.Event | None = None
     _manifest: JobManifest | None = None
+    _asked: Asked | None = None
 
     @property
     def wake(self) -> asyncio.Event:
@@ -55,7 +56,9 @@ class Live:
     @property
     def asked(self) -> Asked:
         """What deciding reads of its manifest."""
-        return asked_by(self.job, self._manifest)
+        if self._asked is None:
+            self._asked = asked_by(self.job, self._manifest)
+        return self._asked
 
     @property
     def manifest(self) -> JobManifest:

@@ -11,6 +11,7 @@ from shoal.core import Invalid, NotFound
 from shoal.environment.live.needs import Keeping
 from shoal.environment.models import EnvironmentList, EnvironmentView
 from shoal.extension.describe import fails, shows
+from shoal.extension.routing import Router
 from shoal.extension.web import TenantQuery, Who, answer, extension_of, filter_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ Kept = Annotated[Keeping, Depends(get_keeping)]
 
 
 def router_of() -> APIRouter:
-    router = APIRouter(tags=["environments"])
+    router = Router(tags=["environments"])
 
     @router.get(
         "/v1/environments", summary="What was made for jobs to run with", response_class=Response,

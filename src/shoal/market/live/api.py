@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from shoal.contract.view import View
 from shoal.core import NotFound, Unavailable
 from shoal.extension.describe import fails, shows
+from shoal.extension.routing import Router
 from shoal.extension.web import TenantQuery, Who, answer, extension_of, filter_of
 from shoal.market.live.needs import Renting
 from shoal.market.models import AccountView, LedgerView, MarketView, RentalView, RentedJobView
@@ -28,7 +29,7 @@ Market = Annotated[Renting, Depends(get_market)]
 
 
 def router_of() -> APIRouter:
-    router = APIRouter(tags=["market"])
+    router = Router(tags=["market"])
 
     @router.get(
         "/v1/market", summary="What is rented now, and the money of tenants", response_class=Response,

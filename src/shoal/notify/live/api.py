@@ -14,6 +14,7 @@ from shoal.contract.principal import Principal
 from shoal.contract.view import View
 from shoal.core import Conflict, Forbidden, Invalid, NotFound
 from shoal.extension.describe import fails, shows
+from shoal.extension.routing import Router
 from shoal.extension.web import TenantQuery, Who, answer, extension_of, filter_of, tenant_of
 from shoal.notify.live.book import check_topics
 from shoal.notify.live.needs import Telling
@@ -52,7 +53,7 @@ Everyone = Annotated[bool, Query(description="the subscription to the news of al
 
 
 def router_of() -> APIRouter:
-    router = APIRouter(tags=["news"])
+    router = Router(tags=["news"])
 
     @router.post(
         "/v1/notify/subscriptions", summary="Subscribe to news", status_code=201, response_class=Response,

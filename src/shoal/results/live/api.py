@@ -16,6 +16,7 @@ from shoal.contract.principal import Principal
 from shoal.contract.records import NewEvent
 from shoal.core import Conflict, Forbidden, Invalid, NotFound
 from shoal.extension.describe import fails, shows
+from shoal.extension.routing import Router
 from shoal.extension.web import (
     NO_NUL,
     TenantQuery,
@@ -52,7 +53,7 @@ Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="SHA-256 of t
 
 
 def router_of() -> APIRouter:
-    router = APIRouter(tags=["artifacts"])
+    router = Router(tags=["artifacts"])
     _reading(router)
     _changing(router)
     _uploading(router)

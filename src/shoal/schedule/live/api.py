@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Response
 
 from shoal.core import NotFound
 from shoal.extension.describe import Responses, fails, shows
+from shoal.extension.routing import Router
 from shoal.extension.web import Who, answer
 from shoal.schedule.live.page import PATH
 from shoal.schedule.models import WhatIf
@@ -24,7 +25,7 @@ def router_of(
     ask: Callable[[str], Awaitable[WhatIf]],
     policies: Callable[[], Sequence[str]],
 ) -> APIRouter:
-    router = APIRouter(tags=["schedule"])
+    router = Router(tags=["schedule"])
 
     @router.get(
         "/v1/schedule/snapshot",

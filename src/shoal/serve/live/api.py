@@ -6,12 +6,13 @@ import contextlib
 from typing import Annotated
 
 import orjson
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import Depends, Path, Query, Request, Response
 
 from shoal.contract.models import CheckView
 from shoal.contract.principal import Principal
 from shoal.core import Conflict, NotFound
 from shoal.extension.describe import fails, shows, takes_manifest
+from shoal.extension.routing import Router
 from shoal.extension.web import (
     EVENTS_ANSWERED,
     NO_NUL,
@@ -39,8 +40,8 @@ from shoal.serve.live.records import ServiceFilter, ServiceRecord
 from shoal.serve.live.responses import service_detail, service_view
 from shoal.serve.manifest import SERVICE, parse_service, service_schema
 
-router = APIRouter(prefix="/v1/services", tags=["services"])
-manifests = APIRouter(prefix="/v1/service-manifests", tags=["manifests"])
+router = Router(prefix="/v1/services", tags=["services"])
+manifests = Router(prefix="/v1/service-manifests", tags=["manifests"])
 
 ServiceRef = Annotated[str, Path(description="the service's name, or its id", max_length=128)]
 

@@ -13,6 +13,7 @@ from shoal.base.http.tunnel import Tunnel
 from shoal.contract.records import JobRecord
 from shoal.core import Forbidden
 from shoal.extension.describe import fails, shows
+from shoal.extension.routing import Router
 from shoal.extension.web import (
     TenantQuery,
     Who,
@@ -66,7 +67,7 @@ class Upgraded(Response):
 
 
 def router_of() -> APIRouter:
-    router = APIRouter(tags=["sessions"])
+    router = Router(tags=["sessions"])
 
     @router.get(
         "/v1/sessions", summary="List the sessions that are open", response_class=Response,

@@ -12,6 +12,7 @@ from shoal.contract.manifest import parse_stored
 from shoal.contract.records import ArrayRecord, JobFilter, JobRecord
 from shoal.core import NotFound
 from shoal.extension.describe import fails, shows
+from shoal.extension.routing import Router
 from shoal.extension.web import NO_NUL, TenantQuery, Who, answer, extension_of
 from shoal.sweep.asha import order
 from shoal.sweep.live.needs import Watching
@@ -63,7 +64,7 @@ def _trial(watching: Watching, sweep: Sweep, job: JobRecord, metric: str | None,
 
 
 def router_of() -> APIRouter:
-    router = APIRouter(tags=["sweeps"])
+    router = Router(tags=["sweeps"])
 
     @router.get(
         "/v1/sweeps/{ref}", summary="The trials of a sweep, the best first", response_class=Response,

@@ -15,6 +15,7 @@ from shoal.contract.lifecycle import JobState
 from shoal.contract.principal import Principal
 from shoal.contract.view import View
 from shoal.extension.describe import fails, shows
+from shoal.extension.routing import Router
 from shoal.extension.web import NEWEST, Who, answer, extension_of
 from shoal.tenancy.live.needs import Serving
 from shoal.tenancy.live.planes import Planes
@@ -71,7 +72,7 @@ def _actor(who: Principal) -> str:
 
 
 def router_of() -> APIRouter:
-    router = APIRouter(tags=["planes"])
+    router = Router(tags=["planes"])
 
     @router.post(
         "/v1/planes", summary="Make a plane (admin)", status_code=201, response_class=Response,

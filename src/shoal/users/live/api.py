@@ -10,6 +10,7 @@ from shoal.contract.principal import Principal
 from shoal.contract.view import View
 from shoal.core import Forbidden
 from shoal.extension.describe import fails, shows
+from shoal.extension.routing import Router
 from shoal.extension.web import Who, answer, extension_of
 from shoal.users.live.callers import BY_SOCKET
 from shoal.users.live.needs import Serving
@@ -50,7 +51,7 @@ def _view(rule: Rule) -> RuleView:
 
 
 def router_of() -> APIRouter:
-    router = APIRouter(tags=["users"])
+    router = Router(tags=["users"])
 
     @router.get(
         "/v1/whoami", summary="Who the caller is", response_class=Response,
