@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import pwd
 import shutil
 import stat
 import subprocess
@@ -14,7 +16,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from shoal.base.home import Home, stop_server
 from shoal.cli.app import app
+from shoal.control.server import start_detached
 from shoal.control.settings import load_settings
 
 UNIT = "etc/systemd/system/shoal.service"
@@ -153,3 +157,27 @@ def test_logrotate_takes_its_file(tmp_path: Path) -> None:
     )
     assert checked.returncode == 0, checked.stderr
     assert "error" not in checked.stderr
+
+
+@pytest.mark.slow
+def test_a_log_is_rotated_under_the_server_that_writes_it(tmp_path: Path) -> None:
+    if shutil.which("logrotate") is None:
+        pytest.skip("there is no logrotate")
+    home = Home(tmp_path / "home")
+    shoal("--system", "--root", str(tmp_path / "image"), "--home", str(home.path), "--user",
+          pwd.getpwuid(os.geteuid()).pw_name)  # fmt: skip
+    start_detached(["--home", str(home.path), "--port", "0", "--slots", "1"], home)
+    try:
+        log = home.path / "server.log"
+        before = log.read_bytes()
+        assert b'"ready"' in before
+        line = ["logrotate", "--force", "--state", str(tmp_path / "state"), f"{tmp_path}/image/etc/logrotate.d/shoal"]
+        rotated = subprocess.run(line, capture_output=True, text=True, check=False)
+        assert (rotated.returncode, rotated.stderr) == (0, "")
+        assert gzip.decompress((home.path / "server.log.1.gz").read_bytes()) == before
+        assert log.read_bytes() == b""
+    finally:
+        stop_server(home, timeout_s=60)
+    after = log.read_bytes()
+    assert b'"stopped"' in after
+    assert b"\0" not in after  # it was written at the file's end, wherever that was by then

@@ -217,3 +217,58 @@ def test_a_real_tensorboard_shows_what_a_job_wrote(environment: Path, tmp_path: 
                 os.killpg(shown.pid, 15)
     finally:
         stop_server(home, timeout_s=20)
+
+
+REPORTS = """
+import json, wandb
+with wandb.init() as run:
+    run.log({"loss": 0.25}, step=1)
+    print("told", json.dumps({
+        "id": run.id, "name": run.name, "project": run.project, "entity": run.entity, "notes": run.notes,
+        "base": run.settings.base_url, "resumes": run.settings.resume, "folder": run.dir,
+    }))
+"""
+
+
+@pytest.fixture(scope="module")
+def reporter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python with the client of Weights & Biases. `SHOAL_WANDB_ENVIRONMENT` names an environment that has it."""
+    if (there := os.environ.get("SHOAL_WANDB_ENVIRONMENT")) is not None:
+        return Path(there)
+    uv = Path(sys.executable).parent / "uv"
+    made = tmp_path_factory.mktemp("wandb") / "venv"
+    subprocess.run([uv, "venv", "-q", made], check=True)
+    line = [uv, "pip", "install", "-q", "--python", made / "bin/python", "wandb"]
+    found = subprocess.run(line, capture_output=True, text=True, check=False)
+    if found.returncode:
+        pytest.skip(f"it cannot be installed here: {found.stderr[-300:]}")
+    return made
+
+
+def test_a_run_of_weights_and_biases_is_its_job(reporter: Path, tmp_path: Path) -> None:
+    """Its client as it is, offline: nobody may run its server here. Each attempt of a job is the same run."""
+    home = Home(tmp_path / "home")
+    words = ["--home", str(home.path), "--port", "0", "--slots", "2", "--set", "results.wandb=https://wandb.example",
+             "--set", "results.wandb_entity=people", "--set", "results.address=https://shoal.team"]  # fmt: skip
+    start_detached(words, home)
+    try:
+        with Client(home=home.path, environ={}) as client:
+            client.create_tenant("red", sandbox="none")
+            job = client.submit({
+                "name": "train", "tenant": "red", "command": [str(reporter / "bin/python"), "-c", REPORTS],
+                "env": {"WANDB_MODE": "offline"},
+            }).id  # fmt: skip
+            ended = client.wait(job, timeout_s=WAIT_S)
+            log = b"".join(one.data for one in client.logs(job)).decode()
+            assert ended.state == "SUCCEEDED", log
+            [event] = until(lambda: [one for one in client.events(job) if one.kind == "results.tracked"])
+    finally:
+        stop_server(home, timeout_s=20)
+    told = json.loads(next(line for line in log.splitlines() if line.startswith("told ")).removeprefix("told "))
+    folder = Path(told.pop("folder"))
+    assert told == {
+        "id": job, "name": "train", "project": "red", "entity": "people", "base": "https://wandb.example",
+        "notes": f"https://shoal.team/v1/jobs/{job}", "resumes": "allow",
+    }  # fmt: skip
+    assert list(folder.parent.glob(f"run-{job}.wandb"))
+    assert event.data["pages"] == [f"https://wandb.example/people/red/runs/{job}"]
