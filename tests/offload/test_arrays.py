@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import ctypes
 import gc
-import io
 import os
 import pickle
 import resource
@@ -428,14 +427,3 @@ def test_a_result_that_only_another_one_reads_is_not_stored() -> None:
 
     last = np.exp(np.sin(values()))
     assert [node is last for node in build(last).outputs] == [True]
-
-
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python tells of it from 3.12 on")
-@pytest.mark.parametrize(
-    "write", [lambda x: memoryview(x).cast("B").__setitem__(5, 7), lambda x: io.BytesIO(b"\1" * 80).readinto(x)]
-)
-def test_memory_that_native_code_writes_was_read_before(write: Any) -> None:
-    x = np.arange(float(N))
-    y = x + 1.0
-    write(x)
-    assert [y[0], y[9]] == [1.0, 10.0]
