@@ -6,14 +6,18 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
+from numpy._core.overrides import ARRAY_FUNCTIONS
 
 from shoal.offload.arrays.lazy import Lazy
 from shoal.offload.arrays.results import KINDS
 from shoal.offload.arrays.state import is_program, state
 from shoal.offload.arrays.tracked import Guarded, Tracked, escaping, memory, plain, strip
+
+_Dispatcher: Any = type(np.sum)
 
 _FRESH = (
     "zeros", "ones", "empty", "full", "arange", "linspace", "logspace", "geomspace", "eye", "identity", "tri",
@@ -103,11 +107,18 @@ def _like(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable
     return dispatcher  # type: ignore[no-any-return]
 
 
+def _by_class(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any] | None:
+    """For a function in Python, what asks the class of `like`: that is told of the function that `numpy` has now.
+    Those in C look that up themselves."""
+    return _Dispatcher(None, wrapper) if isinstance(original, FunctionType) else None
+
+
 class Creation:
     """The wrapped functions of NumPy, and how to take them out."""
 
     def __init__(self) -> None:
         self._replaced: list[tuple[Any, str, Any]] = []
+        self._declared: list[Any] = []
         self._small = 0
 
     def install(self) -> None:
@@ -124,16 +135,24 @@ class Creation:
         self._replace(np.random, "default_rng", _generators(np.random.default_rng))
 
     def _replace(self, module: Any, name: str, wrapper: Any) -> None:
-        self._replaced.append((module, name, getattr(module, name)))
+        original = getattr(module, name)
+        self._replaced.append((module, name, original))
         setattr(module, name, wrapper)
+        if original in ARRAY_FUNCTIONS:
+            self._declared.append(wrapper)
+            ARRAY_FUNCTIONS.add(wrapper)
 
     def uninstall(self) -> None:
         for module, name, original in self._replaced:
             setattr(module, name, original)
         self._replaced.clear()
+        ARRAY_FUNCTIONS.difference_update(self._declared)
+        self._declared.clear()
 
     def _fresh(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def create(*args: Any, **options: Any) -> Any:
+            if by_class is not None and options.get("like") is not None:
+                return by_class(options.pop("like"), *args, **options)
             result = original(*args, **options)
             if type(result) is not np.ndarray or result.size < state.threshold:
                 self._small += 1
@@ -143,10 +162,13 @@ class Creation:
             self._small = 0
             return own(result) if is_program(sys._getframe(1)) else result
 
+        by_class = _by_class(original, create)
         return _like(original, create)
 
     def _converting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def convert(*args: Any, **options: Any) -> Any:
+            if by_class is not None and options.get("like") is not None:
+                return by_class(options.pop("like"), *args, **options)
             if args and type(args[0]) in _CAPTURED:
                 return _converted(original, args[0], args[1:], options, is_program(sys._getframe(1)))
             result = original(*args, **options)
@@ -158,6 +180,7 @@ class Creation:
             self._small = 0
             return own(result) if is_program(sys._getframe(1)) else result
 
+        by_class = _by_class(original, convert)
         return _like(original, convert)
 
 
@@ -184,7 +207,7 @@ class _Nditer(type):
     """A class that its instances are not of: they are NumPy's own."""
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, cls.original)  # type: ignore[attr-defined]
+        return isinstance(instance, cls._original)  # type: ignore[attr-defined]
 
 
 def _iterators(original: Any) -> Any:
@@ -193,7 +216,8 @@ def _iterators(original: Any) -> Any:
     def make(_: Any, op: Any, *args: Any, **options: Any) -> Any:
         return original(_escaped(op), *args, **options)
 
-    names = {"__new__": make, "original": original, "__doc__": original.__doc__, "__module__": "numpy"}
+    names = {name: method for name, method in vars(original).items() if not name.startswith("_")}
+    names |= {"__new__": make, "_original": original, "__doc__": original.__doc__, "__module__": "numpy"}
     return _Nditer("nditer", (), names)
 
 
