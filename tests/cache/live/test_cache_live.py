@@ -198,7 +198,7 @@ def quiet_cache(home: Path, jobs: dict[str, Any], sandbox: Sandbox = Sandbox.USE
 
     server = SimpleNamespace(
         derive_secret=lambda _: "secret", on_fatal=None, home=home, job=jobs.get, sandbox=lambda _: sandbox,
-        secrets=secrets, store=None,
+        secrets=secrets, store=None, ask_all=lambda _: (),
     )  # fmt: skip
     return Cache(server, CacheSection(enabled=True, root=str(home)))  # type: ignore[arg-type]
 
