@@ -295,6 +295,8 @@ class Trial:
         while rounds < 5 and time.monotonic() < ends:  # a killed job's view may still be on its way
             rounds += self.release()
             time.sleep(1.0)
+            if self.process.poll() is not None:  # its disk was full as it started: a server tries again
+                self.serve()
         self.process.terminate()
         self.process.wait()
         self.web.close()
