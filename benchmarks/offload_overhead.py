@@ -6,6 +6,7 @@ of four elements.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -44,7 +45,8 @@ def _script_seconds(name: str, captured: bool) -> float:
     start = "import shoal.offload; shoal.offload.install()\n" if captured else ""
     head, tail = "import time\nimport numpy as np\nbegan = time.process_time()\n", "print(time.process_time() - began)"
     code = start + head + SCRIPTS[name] + tail
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # threads that spin count as processor time of either
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     return float(ended.stdout)
 
 
