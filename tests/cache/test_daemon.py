@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -550,3 +551,19 @@ def test_errors_keep_their_kind() -> None:
     assert isinstance(error_of({"code": "not-found", "what": "x"}), NotFound)
     strange = error_of({"code": "strange", "what": "x"})
     assert (type(strange), strange.code) == (ShoalError, "strange")
+
+
+def test_a_full_disk_is_told_with_the_cache_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from typer.testing import CliRunner
+
+    from shoal.cli.app import app
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("shoal.cache.daemon.server.write_whole", full)
+    (tmp_path / "secret").write_bytes(b"0123456789abcdef")
+    words = ["cache", "serve", "--root", str(tmp_path / "c"), "--secret-file", str(tmp_path / "secret")]
+    ended = CliRunner().invoke(app, words)
+    assert ended.exit_code == 2
+    assert f"No space left on device\n  where: {tmp_path / 'c'}" in ended.output

@@ -93,7 +93,10 @@ def serve(
         planning, recheck, fill_bytes_per_s=_bytes(fill_rate, "--fill-rate"), wait_s=wait,
         mount_bytes=_mounted(mounted),
     )  # fmt: skip
-    made = Daemon(SharedCache(store, settings), secret)
+    try:
+        made = Daemon(SharedCache(store, settings), secret)
+    except OSError as error:  # of a disk that is full
+        raise Invalid(f"the cache cannot be served: {error.strerror or error}", where=str(path)) from error
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
