@@ -106,6 +106,7 @@ class Server:
     slots: int | None
     process: subprocess.Popen[bytes] | None = None
     url: str = ""
+    pid: int = 0
 
     def start(self, *, wait_s: float = 30.0) -> float:
         """Start it; returns the seconds from exec to the first ready answer."""
@@ -126,17 +127,13 @@ class Server:
             try:
                 told = json.loads(state.read_text())
                 self.url = told["url"]
-                if told["pid"] == self.process.pid and asking.get(f"{self.url}/readyz").status_code == 200:
+                if is_of(told, self.process) and asking.get(f"{self.url}/readyz").status_code == 200:
+                    self.pid = told["pid"]
                     return time.perf_counter() - began
             except (OSError, ValueError, KeyError, httpx.HTTPError):
                 pass
             time.sleep(0.005)
         raise SystemExit("the server was not ready in time")
-
-    @property
-    def pid(self) -> int:
-        assert self.process is not None
-        return self.process.pid
 
     def cpu_s(self) -> float:
         """Seconds of CPU that the server's process has had, in all its threads."""
@@ -144,9 +141,14 @@ class Server:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def kill(self) -> None:
+        """The server, and the process that would start it again."""
+        from shoal.base.processes import start_ticks
+
         assert self.process is not None
         self.process.kill()
         self.process.wait()
+        while start_ticks(self.pid) is not None:
+            time.sleep(0.001)
 
     def client(self) -> Any:
         from shoal import Client
@@ -157,6 +159,14 @@ class Server:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(timeout=20)
+
+
+def is_of(told: dict[str, Any], process: subprocess.Popen[bytes]) -> bool:
+    """Whether the server that the home's file tells of is forked by this process."""
+    from shoal.base.home import ServerInfo
+
+    parent = ServerInfo(**told).parent()
+    return parent is not None and parent.pid == process.pid
 
 
 @contextmanager

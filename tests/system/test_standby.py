@@ -15,7 +15,7 @@ import pytest
 
 from shoal import Client
 from shoal.base.home import Home
-from shoal.control.server import check_standby
+from shoal.control.home.control import check_standby
 from shoal.core import Invalid
 from tests.store.conftest import Server, postgresql  # noqa: F401 - a fixture
 
@@ -49,7 +49,7 @@ def test_a_standby_takes_over_and_nothing_acknowledged_is_lost(postgresql: Serve
     with up(home, url) as first:
         told = line(first)
         with up(home, url, "--standby") as second, Client(home=home, patience_s=WAIT_S) as client:
-            assert f"pid {first.pid}" in str(line(second)["standby"])
+            assert f"pid {told['pid']}" in str(line(second)["standby"])
             client.create_tenant("ada", sandbox="none")
             job = client.submit({"name": "long", "tenant": "ada", "command": ["sleep", "300"]})
             while client.job(job.id).state != "RUNNING":
