@@ -29,7 +29,7 @@ from shoal.base.processes import call_this, end_as, end_with_parent
 _LEISURE_S = 10.0
 """A server that ends sooner has cost no second import."""
 _DEATHS, _WITHIN_S = 5, 60.0
-"""It gives up after so many deaths within this time."""
+"""It gives up after this number of deaths within this time."""
 _TO_SERVER = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _ALWAYS = (signal.SIGTERM, signal.SIGINT)
 """A server takes these even where they were ignored when it was started, as behind `&` of a script."""
