@@ -5,9 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 
 from shoal.base.home import Home, ServerInfo, running_server
 from shoal.base.processes import start_ticks
+
+
+def until(true: Callable[[], bool]) -> None:
+    ends_at = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < ends_at, "it did not come to that"
+        time.sleep(0.01)
 
 
 def kill_for_good(server: Home | int) -> None:
@@ -16,7 +24,4 @@ def kill_for_good(server: Home | int) -> None:
     assert info is not None
     parent = info.parent()
     os.kill(info.pid if parent is None else parent.pid, signal.SIGKILL)
-    ends_at = time.monotonic() + 60
-    while info.alive():
-        assert time.monotonic() < ends_at
-        time.sleep(0.01)
+    until(lambda: not info.alive())
