@@ -73,6 +73,7 @@ def info(pid: int) -> ServerInfo:
     return ServerInfo(pid, start_ticks(pid) or 0, "")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
 def test_a_killed_server_comes_again_and_is_another_process(signum: signal.Signals) -> None:
     with running() as one:
@@ -102,6 +103,7 @@ def test_five_deaths_within_a_minute_end_it() -> None:
         assert "killed 5 times within a minute" in said
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("code", [0, 4, 6])
 def test_a_server_that_ends_by_itself_does_not_come_again(code: int) -> None:
     with running(f"{READY}; sys.exit({code})") as one:
@@ -113,6 +115,7 @@ def test_a_server_that_was_never_ready_does_not_come_again() -> None:
         assert one.ends() == (-signal.SIGKILL, "")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("signum", [signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1])
 def test_a_signal_that_ends_the_server_ends_its_parent(signum: signal.Signals) -> None:
     with running() as one:
