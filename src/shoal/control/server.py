@@ -130,7 +130,8 @@ def _follow(home: Home) -> None:
     """The home's server is this one from now on, and not the one that was killed."""
     last, pid = read_server(home), os.getpid()
     if last is not None and not last.alive():
-        write_server(home, ServerInfo(pid, processes.start_ticks(pid) or 0, last.url, __version__))
+        with contextlib.suppress(OSError):  # a full disk: it waits for space
+            write_server(home, ServerInfo(pid, processes.start_ticks(pid) or 0, last.url, __version__))
 
 
 async def _serve(
