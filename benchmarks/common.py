@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
 import platform
@@ -106,13 +107,10 @@ class Server:
     slots: int | None
     process: subprocess.Popen[bytes] | None = None
     url: str = ""
+    pid: int = 0
 
     def start(self, *, wait_s: float = 30.0) -> float:
         """Start it; returns the seconds from exec to the first ready answer."""
-        import httpx
-
-        state = self.home / "server.json"
-        asking = httpx.Client(timeout=2)  # to make one takes tens of milliseconds, which are not the server's
         began = time.perf_counter()
         log = (self.home / "bench.log").open("ab")
         self.process = subprocess.Popen(
@@ -120,33 +118,44 @@ class Server:
              *([] if self.slots is None else ["--slots", str(self.slots)])],
             stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **NO_TOKEN_LIMITS},
         )  # fmt: skip
+        return self.wait_ready(began, wait_s=wait_s)
+
+    def wait_ready(self, began: float, *, wait_s: float = 30.0) -> float:
+        """Wait until another server than that of before is ready; returns the seconds since `began`."""
+        state = self.home / "server.json"
+        assert self.process is not None
         while time.perf_counter() - began < wait_s:
             if self.process.poll() is not None:
                 raise SystemExit(f"the server ended at once:\n{(self.home / 'bench.log').read_text()[-2000:]}")
             try:
                 told = json.loads(state.read_text())
                 self.url = told["url"]
-                if told["pid"] == self.process.pid and asking.get(f"{self.url}/readyz").status_code == 200:
+                if told["pid"] != self.pid and is_of(told, self.process) and ready(self.url):
+                    self.pid = told["pid"]
                     return time.perf_counter() - began
-            except (OSError, ValueError, KeyError, httpx.HTTPError):
+            except (OSError, ValueError, KeyError):
                 pass
-            time.sleep(0.005)
+            time.sleep(0.002)
         raise SystemExit("the server was not ready in time")
 
     @property
-    def pid(self) -> int:
+    def parent(self) -> int:
+        """The process that starts it again when it is killed."""
         assert self.process is not None
         return self.process.pid
 
     def cpu_s(self) -> float:
-        """Seconds of CPU that the server's process has had, in all its threads."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_of(self.pid)
 
     def kill(self) -> None:
+        """The server, and the process that would start it again."""
+        from shoal.base.processes import start_ticks
+
         assert self.process is not None
         self.process.kill()
         self.process.wait()
+        while start_ticks(self.pid) is not None:
+            time.sleep(0.001)
 
     def client(self) -> Any:
         from shoal import Client
@@ -157,6 +166,32 @@ class Server:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(timeout=20)
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of CPU that a process has had, in all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def ready(url: str) -> bool:
+    host, _, port = url.removeprefix("http://").partition(":")
+    asking = http.client.HTTPConnection(host, int(port), timeout=30)
+    try:
+        asking.request("GET", "/readyz")
+        return asking.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        asking.close()
+
+
+def is_of(told: dict[str, Any], process: subprocess.Popen[bytes]) -> bool:
+    """Whether the server that the home's file tells of is forked by this process."""
+    from shoal.base.home import ServerInfo
+
+    parent = ServerInfo(**told).parent()
+    return parent is not None and parent.pid == process.pid
 
 
 @contextmanager

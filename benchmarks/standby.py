@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from common import NO_TOKEN_LIMITS, Row, median, parser, report
+from common import NO_TOKEN_LIMITS, Row, is_of, median, parser, report
 
 
 def main() -> int:
@@ -128,7 +128,7 @@ def wait_for(home: Path, process: subprocess.Popen[bytes]) -> None:
         while process.poll() is None:
             with contextlib.suppress(OSError, ValueError, httpx.HTTPError):
                 told = json.loads((home / "server.json").read_text())
-                if told["pid"] == process.pid and asking.get(f"{told['url']}/readyz").status_code == 200:
+                if is_of(told, process) and asking.get(f"{told['url']}/readyz").status_code == 200:
                     return
             time.sleep(0.005)
     raise SystemExit(f"a server ended:\n{(home / 'bench.log').read_text()[-2000:]}")

@@ -14,7 +14,7 @@ import time
 import urllib.parse
 from pathlib import Path
 
-from common import Row, Server, parser, report, server
+from common import Row, Server, cpu_of, parser, report, server
 from submissions import BLOCKER, Result, one_connection
 
 _STEPS = 5
@@ -43,7 +43,7 @@ def main() -> int:
         full = memory_mib(one)
         one.kill()
         restart_s = one.start()
-        restart_cpu_s, again = one.cpu_s(), memory_mib(one)
+        restart_cpu_s, again = one.cpu_s() + cpu_of(one.parent), memory_mib(one)
         some = waiting_ids(one, token)
         cpu_s, began = one.cpu_s(), time.perf_counter()
         asyncio.run(cancel_one_by_one(one, token, some, options.connections))

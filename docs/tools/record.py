@@ -35,8 +35,7 @@ STEPS = [
     ("shoal up --detach --slots 2", "a server; its jobs will outlive it"),
     ("shoal submit train.yaml next.yaml", "on disk before the ids are printed"),
     ("shoal explain next", "why does it wait?"),
-    (r"""kill -9 $(grep -oP '"pid": \K\d+' ~/.shoal/server.json)""", "the server dies"),
-    ("shoal up --detach --slots 2", "another one takes over"),
+    (r"""kill -9 $(grep -oP '"pid": \K\d+' ~/.shoal/server.json)""", "the server dies; another one takes over"),
     ("shoal wait train next", "nothing was lost"),
     ("shoal jobs", ""),
 ]

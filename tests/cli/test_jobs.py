@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -61,7 +62,7 @@ def test_show_jobs_events_logs_and_metrics_of_a_job_that_is_over(shell: Shell, m
     assert json.loads(line)["text"] == "loss=0.5\n"
     events = [json.loads(line) for line in shell("events", job["id"], "--follow", "--json").stdout.splitlines()]
     assert [event["new_state"] for event in events if event["new_state"]][-1] == "SUCCEEDED"
-    assert "QUEUED > ADMITTED" in shell("events", job["id"]).stdout
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d .*QUEUED > ADMITTED", shell("events", job["id"]).stdout)
     assert (
         shell.json(
             "events",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import tomllib
@@ -18,6 +16,7 @@ import pytest
 from shoal.base import discover
 from shoal.extension import Component
 from tests.packages import install
+from tests.servers import kill_for_good
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -190,7 +189,7 @@ def left_out(tmp_path: Path) -> Iterator[dict[str, str]]:
     environ |= {"SHOAL_HOME": str(tmp_path / "home")}
     yield environ
     if (pid := _pid(tmp_path / "home")) is not None:
-        os.kill(pid, signal.SIGKILL)
+        kill_for_good(pid)
 
 
 def _pid(home: Path) -> int | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,20 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from shoal.base.home import Home, running_server, stop_server
-from shoal.base.processes import kill_until_none, start_ticks
+from shoal.base.home import Home, stop_server
+from shoal.base.processes import kill_until_none
 from shoal.control.server import start_detached
 from shoal.engine.local.processes import marked
 from shoal.sdk import Client
+from tests.servers import kill_for_good
 
 from .kit import Receiver, Request, eventually, mail_server, receiver
-
-
-def kill(home: Home) -> None:
-    info = running_server(home)
-    assert info is not None
-    os.kill(info.pid, signal.SIGKILL)
-    eventually(lambda: start_ticks(info.pid) is None)
 
 
 @pytest.fixture
@@ -69,7 +61,7 @@ def test_no_news_are_lost_or_doubled_by_kills(home: Home, tmp_path: Path, kills:
                     })  # fmt: skip
                     wanted[made.id] = name
                 time.sleep(chance.random() * 0.6)
-                kill(home)
+                kill_for_good(home)
                 start_detached(words, home)
             for job_id in wanted:
                 client.wait(job_id)

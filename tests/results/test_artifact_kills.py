@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from shoal.base.home import Home, running_server, stop_server
 from shoal.control.server import start_detached
 from shoal.core import Overloaded, ShoalError, Unavailable
 from shoal.sdk import Client
+from tests.servers import kill_for_good
 
 pytestmark = pytest.mark.slow
 
@@ -47,11 +47,8 @@ def start(home: Home, *words: str) -> None:
 
 
 def kill(home: Home) -> None:
-    info = running_server(home)
-    if info is not None:
-        os.kill(info.pid, signal.SIGKILL)
-        while info.alive():
-            time.sleep(0.01)
+    if running_server(home) is not None:
+        kill_for_good(home)
 
 
 def check_contents(home: Home, client: Client) -> None:

@@ -28,6 +28,7 @@ from shoal.sdk import Client
 from shoal.session.client.connection import upgrade
 from shoal.session.client.ports import reach
 from shoal.session.commands.common import connector
+from tests.servers import kill_for_good
 
 from .conftest import Running, relayed
 from .talk import eventually
@@ -291,7 +292,7 @@ def test_a_session_survives_the_server_and_its_plane_does_not_sleep(
         assert not vision.person(blue).session.list().sessions
         info = running_server(home)
         assert info is not None
-        os.kill(info.pid, signal.SIGKILL)
+        kill_for_good(home)
         start(home, int(info.url.rpartition(":")[2]))
         eventually(lambda: clients_of(vision.red.client, job) == [1])
         assert next(one.awake for one in admin.planes.list().planes if one.name == "vision"), "work keeps it awake"

@@ -14,6 +14,7 @@ import pytest
 
 from tests.engine.kubernetes_kit import H200
 from tests.engine.kubernetes_server import fake_cluster, kubeconfig
+from tests.servers import kill_for_good
 
 pytest.importorskip("lightkube", reason="the Kubernetes client is not installed")
 
@@ -55,7 +56,7 @@ def test_a_job_over_two_nodes_outlives_its_server(tmp_path: Path) -> None:
             }  # fmt: skip
             shoal("submit", "-", stdin=json.dumps(manifest))
             until("RUNNING")
-            os.kill(server, 9)
+            kill_for_good(server)
             shoal(*up)
             job = until("SUCCEEDED")
             assert job["attempt"] == 1

@@ -29,9 +29,8 @@ from shoal.sdk import Client
 from shoal.session.client.connection import upgrade
 from shoal.session.client.notebooks import output_of
 from shoal.users import Kind, Role, RunAs
+from tests.servers import kill_for_good
 from tests.users.as_user import as_user
-
-from .test_restart_doors import kill
 
 T = TypeVar("T")
 
@@ -345,7 +344,7 @@ def test_who_is_removed_keeps_what_runs_over_a_crash_and_starts_nothing(machine:
         until(lambda: client.job(waits).state is JobState.SUSPENDED)
         removed = client.users.remove(ALICE)
         assert removed.unfinished == 2
-    kill(machine.home)
+    kill_for_good(machine.home)
     machine.start()
     with machine.admin() as client:
         assert client.job(runs).state is JobState.RUNNING

@@ -17,8 +17,7 @@ from shoal.control.server import start_detached
 from shoal.engine.local.processes import marked
 from shoal.sdk import Client
 from shoal.tenancy.models import NewPlaneView
-
-from .test_restart_doors import kill
+from tests.servers import kill_for_good
 
 PLANES, JOBS, KILLS = 3, 4, 2
 
@@ -62,7 +61,7 @@ def test_every_acknowledged_job_of_every_plane_runs_once_through_kills(home: Hom
                 submit(plane, round_ * JOBS + at)
         if round_ < KILLS:
             time.sleep(chance.random() * 0.5)  # wherever that finds them
-            kill(home)
+            kill_for_good(home)
             start(home)
 
     def states() -> dict[tuple[str, str], JobState]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import pytest
 from clusters.ray import PrivateRay
 
 from tests.engine.ray_kit import needs_ray
+from tests.servers import kill_for_good
 
 pytestmark = needs_ray
 
@@ -68,7 +68,7 @@ def test_a_gang_over_two_nodes_outlives_its_server(cluster: PrivateRay, tmp_path
         said = "echo rank $RANK of $WORLD_SIZE on node $NODE_RANK at $MASTER_ADDR; sleep 5; echo done once"
         site.shoal("submit", "-", stdin=_job("wide", said, ranks=2, ranks_per_node=1, each=2))
         site.until("wide", "RUNNING")
-        os.kill(server, signal.SIGKILL)
+        kill_for_good(server)
         site.up()
         site.until("wide", "SUCCEEDED")
         for rank in (0, 1):

@@ -22,8 +22,7 @@ from shoal.control.server import start_detached
 from shoal.core import Unavailable
 from shoal.engine.local.processes import marked
 from shoal.sdk import Client
-
-from .test_restart_doors import kill
+from tests.servers import kill_for_good
 
 
 def words(home: Home) -> list[str]:
@@ -106,7 +105,7 @@ def test_a_damaged_home_is_refused_until_its_loss_is_accepted(
         submit(home, f"lost-{number}", "true")
     submit(home, "orphan")
     until(running(home, "orphan"))
-    kill(home)
+    kill_for_good(home)
     damage(home)
     left = {file.name for file in home.path.glob("shoal.db*")}
     with pytest.raises(Unavailable) as refused:
@@ -139,7 +138,7 @@ def test_a_server_that_is_started_on_a_full_disk_waits_for_space(tmp_path: Path)
         start(home)
         submit(home, "stays")
         until(running(home, "stays"))
-        kill(home)
+        kill_for_good(home)
         filler = place / "filler"
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
             while True:
@@ -193,7 +192,7 @@ def test_a_backup_is_made_while_the_server_runs_and_brings_a_home_back(home: Hom
     newer = submit(home, "newer")
     until(running(home, "newer"))
     assert "a server runs on this home" in shoal("restore", str(file), "--home", str(home.path), "--force", code=6)
-    kill(home)
+    kill_for_good(home)
     assert "this home has lived already" in shoal("restore", str(file), "--home", str(home.path), code=6)
     (home.path / "shoal.db").write_text("damaged " * 1000)
     told = shoal("restore", str(file), "--home", str(home.path), "--force")
@@ -229,7 +228,7 @@ def test_an_older_copy_of_all_files_is_refused_by_the_jobs_that_ended_after_it(h
     start(home)
     lost = submit(home, "lost", "true")
     until(over("lost"))
-    kill(home)
+    kill_for_good(home)
     for file in home.path.glob("shoal.db*"):
         file.unlink()
     shutil.copytree(older, home.path, dirs_exist_ok=True)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from shoal.base.home import Home, read_server, running_server, stop_server
-from shoal.base.processes import start_ticks
+from shoal.base.home import Home, read_server, stop_server
 from shoal.control.server import start_detached
 from shoal.sdk import Client
+from tests.servers import kill_for_good
 
 SLOW = "import time\nfor n in range(40): print('line', n, flush=True); time.sleep(0.1)"
 
@@ -25,16 +22,6 @@ def home(tmp_path: Path) -> Iterator[Home]:
     start_detached(["--home", str(home.path), "--port", "0", "--slots", "1"], home)
     yield home
     stop_server(home, timeout_s=20)
-
-
-def kill(home: Home) -> None:
-    info = running_server(home)
-    assert info is not None
-    os.kill(info.pid, signal.SIGKILL)
-    end = time.monotonic() + 30
-    while start_ticks(info.pid) is not None:
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def start(home: Home) -> None:
@@ -55,7 +42,7 @@ def test_logs_and_events_are_followed_through_a_kill_without_loss_or_repetition(
         for piece in client.logs(job.id, follow=True):
             text += piece.data
             if text.count(b"\n") >= 3 and not killed:
-                kill(home)
+                kill_for_good(home)
                 start(home)
                 killed = True
         assert text.decode() == "".join(f"line {n}\n" for n in range(40))

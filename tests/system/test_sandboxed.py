@@ -20,8 +20,7 @@ from shoal.core import Conflict, Sandbox
 from shoal.engine.local.processes import marked
 from shoal.engine.sandbox import capabilities
 from shoal.sdk import Client
-
-from .test_restart_doors import kill
+from tests.servers import kill_for_good
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a sandbox needs a server that runs as root")
 
@@ -64,7 +63,7 @@ def test_the_next_server_goes_on_with_a_job_in_a_sandbox(home: Home, level: Sand
         until(lambda: b"before" in log(client, job) and client.job(endless).state is JobState.RUNNING)
         uid = int(log(client, job).split()[0])
         assert uid > 1 << 30
-    kill(home)
+    kill_for_good(home)
     start(home)
     with Client(home=home.path, environ={}) as client:
         assert {client.job(one).state for one in (job, endless)} == {JobState.RUNNING}

@@ -19,6 +19,7 @@ from shoal.core import ShoalError
 from shoal.engine.local.processes import marked
 from shoal.sdk import Client
 from shoal.serve import contract
+from tests.servers import kill_for_good
 
 CODE = """
 def times(arrays):
@@ -104,9 +105,8 @@ def test_a_service_outlives_the_death_of_everything_around_it(home: Home, tmp_pa
         # The server: nobody notices, and the next one finds everything where it was.
         server, before = read_server(home), (gateway(home), replica(home))
         assert server is not None
-        os.kill(server.pid, signal.SIGKILL)
+        kill_for_good(home)
         assert answer() == [2.0, 5.0]
-        until(lambda: start_ticks(server.pid) is None)
         start(home)
         assert client.services.wait_ready("multiply", timeout_s=30).state == "READY"
         assert (gateway(home), replica(home)) == before

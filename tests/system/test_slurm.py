@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 from clusters.slurm import PrivateSlurm
 
+from shoal.base.home import Home
 from tests.engine.slurm_kit import needs_slurm
+from tests.servers import kill_for_good
 
 pytestmark = needs_slurm
 
@@ -96,7 +98,7 @@ def test_a_gang_over_two_nodes_runs_and_its_log_is_read(site: Site) -> None:
 def test_a_killed_server_finds_its_job_again(site: Site) -> None:
     site.submit(_job("long", "sleep 3; echo done once"))
     site.until("long", "RUNNING")
-    os.kill(json.loads((site.home / "server.json").read_text())["pid"], 9)
+    kill_for_good(Home(site.home))
     site.up()
     job = site.until("long", "SUCCEEDED")
     assert job["attempt"] == 1

@@ -14,11 +14,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from shoal.base.files import write_whole
-from shoal.base.processes import Process, open_process, start_ticks
+from shoal.base.processes import Process, name_of, open_process, parent_of, start_ticks
 from shoal.core import Invalid, ShoalError, Unavailable
 
 SYSTEM_SOCKET = Path("/run/shoal/shoal.sock")
 """Where a server listens that all users of a machine share, as its setting `socket` says."""
+
+PARENT, SERVER = "shoal-parent", "shoal-server"
+"""What `ps` calls a server, and the process that starts it again when it is killed."""
 
 
 def default_home(environ: Mapping[str, str]) -> Path:
@@ -75,6 +78,16 @@ class ServerInfo:
     def alive(self) -> bool:
         return start_ticks(self.pid) == self.started
 
+    def parent(self) -> Process | None:
+        """The process that starts it again when it is killed, if there is one."""
+        parent = parent_of(self.pid)
+        started = start_ticks(parent) if name_of(parent) == PARENT else None
+        return None if started is None else Process(parent, started)
+
+    def lost(self) -> bool:
+        """Whether its parent is gone: the kernel is about to end it as well."""
+        return name_of(self.pid) == SERVER and self.parent() is None
+
 
 def prepare_home(path: Path) -> Home:
     """Make the directory, for its owner only. The home is named by its real path: a sandbox hides and shows parts of
@@ -105,6 +118,19 @@ def running_server(home: Home) -> ServerInfo | None:
     return info if info is not None and info.alive() else None
 
 
+def await_lost(info: ServerInfo, *, timeout_s: float) -> bool:
+    """Wait for the end of a server whose parent is gone; False where it does not end, or is none."""
+    if not info.lost():
+        return False
+    descriptor = open_process(Process(info.pid, info.started))
+    if descriptor is None:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], timeout_s)[0])
+    finally:
+        os.close(descriptor)
+
+
 def write_server(home: Home, info: ServerInfo) -> None:
     write_whole(home.server_file, json.dumps(asdict(info)) + "\n")
 
@@ -117,7 +143,8 @@ def stop_server(home: Home, *, timeout_s: float) -> ServerInfo | None:
     info = running_server(home)
     if info is None:
         return None
-    descriptor = open_process(Process(info.pid, info.started))
+    process = info.parent() or Process(info.pid, info.started)
+    descriptor = open_process(process)
     if descriptor is None:
         return info
     try:
@@ -131,6 +158,6 @@ def stop_server(home: Home, *, timeout_s: float) -> ServerInfo | None:
         raise Unavailable(
             f"the server (pid {info.pid}) is still there after {timeout_s:g} s",
             where=str(home.log_file),
-            hint=f"wait, or end it with `kill -9 {info.pid}`: jobs run on and the next server takes them over",
+            hint=f"wait, or end it with `kill -9 {process.pid}`: jobs run on and the next server takes them over",
         )
     return info

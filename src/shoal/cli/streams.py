@@ -85,7 +85,7 @@ def events(
         for event in found:
             move = f"{event.old_state or 'new'} > {event.new_state}" if event.new_state else event.kind
             about = event.job_id or event.owner_id or event.tenant or ""
-            text = f"{event.seq:>7}  {output.moment(event.at)}  {about:<16}  {move:<24}  {event.actor}: {event.cause}"
+            text = f"{event.seq:>7}  {output.dated(event.at)}  {about:<16}  {move:<24}  {event.actor}: {event.cause}"
             context.line(event, lambda text=text: print(text.rstrip(": "), flush=True))  # type: ignore[misc]
 
 

@@ -98,6 +98,8 @@ def up(
     gc.disable()
     without_pydantic_plugins()
 
+    from shoal.base.parent import fork_server
+
     with models_built_later():
         from shoal.control.server import run_server, start_detached, starter
         from shoal.control.settings import load_settings
@@ -135,7 +137,11 @@ def up(
 
     try:
         run_server(
-            settings, ready=ready, accept_data_loss=accept_data_loss, standing_by=standing_by if standby else None
+            settings,
+            ready=ready,
+            accept_data_loss=accept_data_loss,
+            standing_by=standing_by if standby else None,
+            fork=lambda log: fork_server(log, leave=lambda: tell(None)),
         )
     except ShoalError as error:
         tell(error)

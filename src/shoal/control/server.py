@@ -14,8 +14,8 @@ import select
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,9 @@ from shoal import __version__
 from shoal.base import processes
 from shoal.base.discover import find_one
 from shoal.base.files import write_whole
-from shoal.base.home import Home, ServerInfo, prepare_home, read_server, running_server, write_server
+from shoal.base.home import Home, ServerInfo, await_lost, prepare_home, read_server, running_server, write_server
 from shoal.base.imports import models_built_later
+from shoal.base.parent import Forked
 from shoal.contract.events import EventKind
 from shoal.control import runtime
 from shoal.control.binding import (
@@ -48,15 +49,19 @@ if TYPE_CHECKING:
     from shoal.control.plane import ControlPlane
     from shoal.control.tls import SecureDoor
     from shoal.core import Capability
-    from shoal.engine import Engine
-    from shoal.store import Store, Tables
+    from shoal.engine import Engine, EngineOptions
+    from shoal.store import Store
 
 READY_FD = "SHOAL_READY_FD"
 """Names the pipe on which a detached server tells its starter that it answers."""
 
-_LEASE_WAIT_S = 5.0
-_STANDBY_TURN_S = 1.0
 _DRAIN_S = 3
+_LOST_WAIT_S = 30.0
+_NEEDED = (
+    "uvloop", "shoal.base.http.asgi", "shoal.control.api.feed", "shoal.control.extensions.loaded",
+    "shoal.control.home.control", "shoal.control.opening", "shoal.control.plane",
+    "shoal.control.plane_settings", "shoal.control.tls",
+)  # fmt: skip
 
 
 def run_server(
@@ -65,8 +70,10 @@ def run_server(
     ready: Callable[[ServerInfo], None] = lambda _: None,
     accept_data_loss: bool = False,
     standing_by: Callable[[str], None] | None = None,
+    fork: Callable[[Any], Forked] = lambda _: Forked(),
 ) -> None:
-    """Serve until SIGTERM or SIGINT. `ready` is called once it answers.
+    """Serve until SIGTERM or SIGINT. `ready` is called once it answers. `fork` is called with a log once everything
+    that is to outlive the server is there: it may return in another process.
 
     With `standing_by`, wait until no other server controls the database, and serve then; it is called with the name of
     that server.
@@ -75,55 +82,87 @@ def run_server(
     Unavailable when the plane had to give up, or when the database has lost acknowledged data and that is not accepted.
     """
     home = prepare_home(settings.home.path)
+    listeners: list[socket.socket] = []
+    secure: list[socket.socket] = []
     if standing_by is not None:
-        from shoal.control import logsetup
+        from shoal.control.home.control import check_standby
 
         check_standby(settings.database)
+    else:
+        _alone(home)
+        host, port, tls = settings.values.host, settings.values.port, settings.values.tls
+        listeners = bind(host, port, preferred=last_port(home) if port == 0 else None)
+        secure = [] if tls.port is None else bind(tls.host, tls.port)
+    with closing(listeners), closing(secure), closing(bind_locally(settings) if listeners else []) as local:
+        import structlog
+
+        from shoal.control import logsetup
+
         logsetup.configure(settings.values.log_level)
-        runtime.run(_serve(settings, home, (), ready, accept_data_loss, standing_by))
-        return
+        _load(settings)
+        forked = fork(structlog.get_logger("shoal.parent"))
+        if forked.deaths:  # else nobody could find it while it opens
+            _follow(home)
+        accept_data_loss = accept_data_loss and not forked.deaths
+        every = [*listeners, *local]
+        runtime.run(_serve(settings, home, every, secure, forked, ready, accept_data_loss, standing_by))
+
+
+def _alone(home: Home) -> None:
+    """Raises Conflict where another server runs on the home."""
     other = running_server(home)
-    if other is not None:
+    if other is not None and not await_lost(other, timeout_s=_LOST_WAIT_S):
         raise Conflict(
             f"a server runs on this home already: {other.url} (pid {other.pid})",
             where=str(home.path),
             hint="stop it with `shoal down`, or give another --home",
         )
-    host, port = settings.values.host, settings.values.port
-    listeners = bind(host, port, preferred=last_port(home) if port == 0 else None)
-    with closing(listeners), closing(bind_locally(settings)) as local:
-        from shoal.control import logsetup
-
-        logsetup.configure(settings.values.log_level)
-        runtime.run(_serve(settings, home, [*listeners, *local], ready, accept_data_loss))
 
 
-def check_standby(url: str) -> None:
-    """Raises Invalid for a database that a second server cannot wait for."""
-    if url.startswith("sqlite"):
-        raise Invalid(
-            "a standby needs PostgreSQL: SQLite's database is a file of one machine, which ends with that machine",
-            where="--standby",
-            hint="give both servers --db postgresql://..., or let a service manager start the one server again",
-        )
+def _load(settings: Settings) -> None:
+    """Import what a server needs until it is ready."""
+    for module in _NEEDED:
+        import_module(module)
+    _engine_of(settings)
+
+
+def _follow(home: Home) -> None:
+    """The home's server is this one from now on, and not the one that was killed."""
+    last, pid = read_server(home), os.getpid()
+    if last is not None and not last.alive():
+        with contextlib.suppress(OSError):  # a full disk: it waits for space
+            write_server(home, ServerInfo(pid, processes.start_ticks(pid) or 0, last.url, __version__))
 
 
 async def _serve(
     settings: Settings,
     home: Home,
     listeners: Sequence[socket.socket],
+    secure_listeners: Sequence[socket.socket],
+    forked: Forked,
     ready: Callable[[ServerInfo], None],
     accept_data_loss: bool,
-    standing_by: Callable[[str], None] = lambda _: None,
+    standing_by: Callable[[str], None] | None,
 ) -> None:
-    """Without `listeners`, as a standby: they are bound when no other server answers any more."""
+    """As a standby without `listeners`: they are bound when no other server answers any more."""
     import structlog
 
     from shoal.control.extensions.loaded import Chosen
+    from shoal.control.home.control import open_whole, take_over
     from shoal.control.home.recovery import until_space
     from shoal.control.plane import ControlPlane
     from shoal.control.plane_settings import PlaneSettings
     from shoal.control.tls import secure_door
+
+    def announce() -> ServerInfo:
+        info = _announce(home, url, log)
+        forked.ready()
+        return info
+
+    def told(info: ServerInfo) -> None:
+        forked.loaded()
+        if forked.deaths == 0:
+            ready(info)
 
     log = structlog.get_logger("shoal.server")
     host = settings.values.host
@@ -145,16 +184,17 @@ async def _serve(
 
     tables = [one.tables for one in settings.extensions if one.tables is not None]
     await until_space(home)
-    binding = bind if listeners else bind_patiently
-    if listeners:
-        opened = _open_whole(settings.database, home, accept_data_loss, tables)
+    if standing_by is None:
+        opened = open_whole(settings.database, home, accept_data_loss, tables)
     else:
-        opened = _take_over(settings, home, tables, standing_by)
+        opened = take_over(settings.database, home, tables, standing_by)
         listeners = [*bind_after(lambda: bind_again(settings, home)), *bind_after(lambda: bind_locally(settings))]
     url = url_of(listeners[0], host)
     with (
-        closing(listeners), contextlib.closing(opened) as store, secure_door(settings.values.tls, binding) as secure
-    ):  # fmt: skip
+        closing(listeners),
+        contextlib.closing(opened) as store,
+        secure_door(settings.values.tls, bind_patiently if standing_by else lambda *_: secure_listeners) as secure,
+    ):
         plane = ControlPlane(
             store,
             make_engine(settings),
@@ -174,14 +214,14 @@ async def _serve(
         )
         await _first_start(store, home, plane.clock.now())
         await plane.open()
-        try:
-            with _signals(stop):
-                await _answer(plane, settings, listeners, secure, stop, _announcer(home, url, log), ready)
-        finally:
-            await plane.close()
-            last = read_server(home)
-            if last is not None and last.pid == os.getpid():  # not that of a standby which has taken over
-                home.server_file.unlink(missing_ok=True)
+        with _signals(stop):
+            try:
+                await _answer(plane, settings, listeners, secure, stop, announce, told)
+            finally:
+                await plane.close()
+                last = read_server(home)
+                if last is not None and last.pid == os.getpid():  # not that of a standby which has taken over
+                    home.server_file.unlink(missing_ok=True)
     log.info("stopped", url=url)
     if failures:
         raise Unavailable(
@@ -208,81 +248,19 @@ def _told(settings: Settings) -> Told:
     return Told(described, examined)
 
 
-def _take_over(settings: Settings, home: Home, tables: Sequence[Tables], standing_by: Callable[[str], None]) -> Store:
-    """The database under our control, once no other server controls it. Blocks."""
-    from shoal.control.home import recovery
-    from shoal.store import open_store
-
-    store = open_store(settings.database, tables=tables)
-    told = False
-    try:
-        while True:
-            try:
-                store.acquire(f"shoal-{os.getpid()}", wait_s=_STANDBY_TURN_S)
-                break
-            except Conflict as held:
-                if not told:
-                    standing_by(held.what)
-                told = True
-            except Unavailable:
-                if not told:
-                    raise
-                time.sleep(_STANDBY_TURN_S)  # the database is away for the present server as well
-        recovery.check_gangs(home, store)
-    except BaseException:
-        store.close()
-        raise
-    return store
-
-
-def _open_whole(url: str, home: Home, accept_data_loss: bool, tables: Sequence[Tables]) -> Store:
-    """The home's database under our control. Raises Unavailable where it lost something and that is not accepted."""
-    from shoal.contract.records import NewEvent
-    from shoal.control.home import recovery, upgrade
-    from shoal.store import open_store
-
-    holder = f"shoal-{os.getpid()}"
-    evidence: Path | None = None
-    what = ""
-    try:
-        recovery.check_database_of(home, url)
-    except Unavailable as loss:
-        if not accept_data_loss:
-            raise
-        what, evidence = loss.what, recovery.keep_evidence(home, url)
-    with upgrade.way_back(home):
-        upgrade.back_up_before(home, url, tables)
-        store = open_store(url, tables=tables)
-    try:
-        try:
-            recovery.check_gangs(home, store)
-        except Unavailable as loss:
-            if not accept_data_loss:
-                raise
-            what = f"{what}; {loss.what}" if what else loss.what
-            evidence = evidence or recovery.keep_evidence(home, url)
-        store.acquire(holder, wait_s=_LEASE_WAIT_S)
-        if what:
-            store.record_now(
-                NewEvent(
-                    time.time(), EventKind.CONTROL_DATA_LOSS_ACCEPTED, "admin", what, data={"evidence": str(evidence)}
-                )
-            )
-    except BaseException:
-        store.close()
-        raise
-    return store
-
-
 def make_engine(settings: Settings) -> Engine:
     """The engine that the settings name."""
     from shoal.engine import EngineOptions
 
+    section = getattr(settings.values, settings.values.engine, None)
+    return _engine_of(settings)(EngineOptions(settings.home.path, settings.values.slots, section))
+
+
+def _engine_of(settings: Settings) -> Callable[[EngineOptions], Engine]:
     found = find_one("engines", settings.values.engine)
     assert found is not None, "the settings were checked"
     make: Callable[[EngineOptions], Engine] = found.load()
-    section = getattr(settings.values, settings.values.engine, None)
-    return make(EngineOptions(settings.home.path, settings.values.slots, section))
+    return make
 
 
 def whose_rights(settings: Settings) -> str:
@@ -342,15 +320,12 @@ def _refusal(error: Exception) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     return refusal(error)
 
 
-def _announcer(home: Home, url: str, log: object) -> Callable[[], ServerInfo]:
-    def announce() -> ServerInfo:
-        pid = os.getpid()
-        info = ServerInfo(pid, processes.start_ticks(pid) or 0, url, __version__)
-        write_server(home, info)
-        log.info("ready", url=url, pid=pid, home=str(home.path))  # type: ignore[attr-defined]
-        return info
-
-    return announce
+def _announce(home: Home, url: str, log: Any) -> ServerInfo:
+    pid = os.getpid()
+    info = ServerInfo(pid, processes.start_ticks(pid) or 0, url, __version__)
+    write_server(home, info)
+    log.info("ready", url=url, pid=pid, home=str(home.path))
+    return info
 
 
 @contextlib.contextmanager
@@ -390,10 +365,11 @@ async def put_admin_token(store: Store, token: str, label: str, now: float) -> N
     )
 
 
-def starter() -> Callable[[ServerInfo | ShoalError], None]:
+def starter() -> Callable[[ServerInfo | ShoalError | None], None]:
     """How to tell the process that started this one detached, if there is one, that it answers, or why it cannot.
 
-    To be called before any child is made: the starter reads to the end of the pipe, which no child may keep open.
+    To be called before any child is made: the starter reads to the end of the pipe, which no child may keep open. Told
+    nothing, `None`, it goes by what another process tells.
     """
     descriptor = os.environ.pop(READY_FD, "")
     if not descriptor.isdecimal():
@@ -401,9 +377,11 @@ def starter() -> Callable[[ServerInfo | ShoalError], None]:
     os.set_inheritable(int(descriptor), False)
     pipe = os.fdopen(int(descriptor), "w")
 
-    def tell(info: ServerInfo | ShoalError) -> None:
+    def tell(info: ServerInfo | ShoalError | None) -> None:
         answer: dict[str, object]
-        if isinstance(info, ShoalError):
+        if info is None:
+            pipe.close()
+        elif isinstance(info, ShoalError):
             answer = {"error": {"code": info.code, "what": info.what, "where": info.where, "hint": info.hint}}
         else:
             answer = {"url": info.url, "pid": info.pid}
@@ -433,12 +411,12 @@ def start_detached(arguments: Sequence[str], home: Home, *, timeout_s: float = 3
             )  # fmt: skip
         answered, _, _ = select.select([pipe], [], [], timeout_s)
         told = pipe.read() if answered else b""
-    info = read_server(home)
-    if told and info is not None and info.pid == process.pid:
+    info, answer = read_server(home), json.loads(told or b"{}")
+    if info is not None and "url" in answer:
         return info
     if answered:
         process.wait()
-    if told and "error" in (answer := json.loads(told)):
+    if "error" in answer:
         error = answer["error"]
         kind = next((kind for kind in _RAISED if kind.code == error["code"]), Unavailable)
         raise kind(error["what"], where=error["where"], hint=error["hint"])

@@ -16,6 +16,7 @@ import pytest
 
 from shoal.base.home import Home, running_server
 from shoal.base.processes import start_ticks
+from tests.servers import kill_for_good
 
 PATIENCE_S = 30.0
 _CAP_SYS_NICE = 23
@@ -111,7 +112,7 @@ def test_best_effort_jobs_are_limited_and_let_go_with_the_server(home: Path, how
     until(lambda: apart(pids), "and limits again")
 
     if how == "killed":
-        os.kill(json.loads((home / "server.json").read_text())["pid"], signal.SIGKILL)
+        kill_for_good(Home(home))
     else:
         shoal(home, "down")
     until(lambda: start_ticks(again) is None, "the guard has ended with its server")

@@ -7,9 +7,7 @@ by the content security policy.
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +22,7 @@ from shoal import Client
 from shoal.base.home import Home, read_server
 from shoal.cli.app import app
 from shoal.web.site import Site
+from tests.servers import kill_for_good
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
 
@@ -49,10 +48,7 @@ class Running:
 
     def kill(self) -> None:
         """As `kill -9` does, and waits for its end."""
-        info = read_server(Home(self.home))
-        assert info is not None
-        os.kill(info.pid, signal.SIGKILL)
-        eventually(lambda: not info.alive())
+        kill_for_good(Home(self.home))
 
     def down(self) -> None:
         CliRunner().invoke(app, ["down", "--home", str(self.home)])

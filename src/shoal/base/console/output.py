@@ -121,7 +121,12 @@ def moment(at: float | None) -> str:
         return "-"
     when = datetime.fromtimestamp(at).astimezone()
     today = when.date() == datetime.now().astimezone().date()
-    return when.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
+    return when.strftime("%H:%M:%S") if today else dated(at)
+
+
+def dated(at: float) -> str:
+    """Local time with its date: in a list that may go over midnight."""
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def size(count: int | None) -> str:

@@ -12,7 +12,7 @@ import select
 import signal
 from types import FrameType
 
-from shoal.base.processes import end_with_parent
+from shoal.base.processes import end_as, end_with_parent
 from shoal.inference.memory import resident
 
 log = logging.getLogger("shoal.serve.replica")
@@ -32,7 +32,7 @@ def stay_between(memory_bytes: int) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # one that comes now is for the child
     child = os.fork()
     if child:
-        _end_as(_watch(child, memory_bytes))
+        end_as(_watch(child, memory_bytes))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     if not end_with_parent(parent):
         os._exit(1)
@@ -57,12 +57,3 @@ def _watch(child: int, memory_bytes: int) -> int:
             )  # fmt: skip
             break
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def _end_as(code: int) -> None:
-    """End this process with the exit code, or by the signal, of another."""
-    if code < 0:
-        if -code != signal.SIGKILL:
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(code)
