@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from shoal.admission import ClusterIndex, Policy, decide
+from shoal.admission import ClusterIndex, Decision, Policy, decide
 from shoal.core import Quota, Tenant
 
 from .cases import (
@@ -133,12 +133,14 @@ def test_the_room_a_reservation_rests_on_is_not_made_for_one_who_would_delay_it(
     ]
     gang = job("gang", "b", 1, ranks=2, cls=G, at=-9.0, expected_s=60.0)
 
-    def asked(expected_s: float) -> set[str]:
+    def asked(expected_s: float) -> Decision:
         behind = job("behind", "b", 1, cls=G, expected_s=expected_s)
-        return victims(decide_on(nodes(1, per_node=2), [gang, behind], held))
+        return decide_on(nodes(1, per_node=2), [gang, behind], held)
 
-    assert asked(90.0) == {"be"}
-    assert asked(110.0) == set()
+    assert victims(asked(90.0)) == {"be"}
+    kept = asked(110.0)
+    assert victims(kept) == set()
+    assert (kept.waits["behind"].code, kept.waits["behind"].facts["for_job"]) == ("reserved", "gang")
 
 
 def test_the_room_that_a_leaving_job_frees_for_a_reservation_is_no_others() -> None:
@@ -154,7 +156,7 @@ def test_the_room_that_a_leaving_job_frees_for_a_reservation_is_no_others() -> N
         return decide_on(nodes(1, per_node=2), [gang, behind], held).waits["behind"].code
 
     assert cause(90.0) == "preempting"
-    assert cause(110.0) != "preempting"
+    assert cause(110.0) == "reserved"
 
 
 @settings(max_examples=200, deadline=None, derandomize=True, phases=[Phase.generate])

@@ -160,3 +160,68 @@ def test_what_was_put_off_is_written_with_what_comes_next(tmp_path: Path) -> Non
         ]  # fmt: skip
 
     play(tmp_path, scene)
+
+
+def test_what_was_handed_over_and_not_written_in_the_plane_is_taken_up(tmp_path: Path) -> None:
+    """A plane writes a start with what comes next: here it is killed before, once with its machines at work."""
+
+    async def scene(world: World) -> None:
+        await world.make("red")
+        long = await world.submit("red")
+        await world.until("red", long, RUNNING)
+        jobs = [await world.submit("red", count) for count in (1, 2)]
+        store = (await world.awake("red")).plane.store
+        assert [one.state for job in jobs if (one := store.job(job))] == [JobState.QUEUED] * 2
+        above = {job.idempotency_key: job for job in world.store.jobs(JobFilter(owned=True))}
+        assert len(above) == 3
+        await world.restart()
+        plane = (await world.awake("red")).plane
+        for job in jobs:
+            (attempt,) = plane.store.attempts(job)
+            (key,) = [key for key in above if key is not None and job in key]
+            assert attempt.created_at == above[key].submitted_at
+            await world.until("red", job, SUCCEEDED)
+        taken = [device for job in (long, *jobs) for device in plane.store.attempts(job)[0].placement[0].devices]
+        assert len(set(taken)) == len(taken) == 4
+        assert set(world.cluster.starts.values()) == {1}
+        assert len(world.store.jobs(JobFilter(owned=True))) == 3
+
+    play(tmp_path, scene)
+
+
+def test_a_start_without_news_is_written_after_seconds(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        await world.make("red")
+        job = await world.submit("red")
+        plane = (await world.awake("red")).plane
+
+        def written() -> JobState:
+            return plane.store.jobs_by_id([job])[job].state
+
+        assert (await world.state("red", job), written()) == (JobState.STARTING, JobState.QUEUED)
+        await asyncio.sleep(4.0)
+        assert written() is JobState.QUEUED
+        await asyncio.sleep(2.0)
+        assert (await world.state("red", job), written()) == (JobState.STARTING, JobState.STARTING)
+        assert [one.number for one in plane.store.attempts(job)] == [1]
+        await world.until("red", job, SUCCEEDED)
+
+    play(tmp_path, scene, lambda _: Script(launch_s=60.0, run_s=900.0))
+
+
+def test_what_began_and_ended_above_while_its_plane_was_away_has_its_own_times(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        await world.make("red")
+        job = await world.submit("red")
+        await world.planes.suspend("red", actor="admin")
+        await asyncio.sleep(1000.0)
+        (above,) = world.store.jobs(JobFilter(owned=True))
+        assert above.state is SUCCEEDED
+        await world.planes.resume("red", actor="admin")
+        await world.until("red", job, SUCCEEDED, within_s=60)
+        found = (await world.awake("red")).plane.job(job)
+        assert (found.message, found.started_at, found.ended_at) == ("done", above.started_at, above.ended_at)
+        assert found.ran_s == pytest.approx(900.0, abs=1.0)
+        assert list(world.cluster.starts.values()) == [1]
+
+    play(tmp_path, scene)

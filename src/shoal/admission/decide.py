@@ -476,11 +476,12 @@ class _Cycle:
     def _why(
         self, job: Pending, asked: Asked, needs: tuple[Need, ...], mask: int, reservation: Reservation | None
     ) -> Reason:
-        """Kept from free capacity, overtaken in this decision, or no capacity to begin with."""
+        """Kept from capacity that is or could be free, overtaken in this decision, or no capacity to begin with."""
         key = (mask, job.priority_class)
         lasting = reservation is None and needs is asked.needs
         for need in needs:
-            if self._capacity.find(need, job.ranks, asked.spread, 0) is not None:
+            free = self._capacity.find(need, job.ranks, asked.spread, 0) is not None
+            if free or self._making_room().keeps(need, job, mask, preemption=self._policy.preemption):
                 others = [held.reservation for held in self._reservations if held.reservation.job_id != job.job_id]
                 return reasons.reserved(reasons.kept_for(others, need.pool, self._now), reservation)
         for need in needs:

@@ -21,7 +21,7 @@ from shoal.admission.capacity import Capacity, Plan
 from shoal.admission.reservation import Reservation, freed_by
 from shoal.admission.snapshot import Need, Snapshot, slots
 from shoal.admission.together import among
-from shoal.admission.types import Preemption, Running
+from shoal.admission.types import Pending, Preemption, Running
 from shoal.core import Effect, PriorityClass
 
 CLAIMS = 0
@@ -113,6 +113,15 @@ class Evictor:
         if self._spans:
             return self._thinned(need, ranks, mask, tuple(victims.values()), options)
         return Eviction(plan, tuple(victims.values()))
+
+    def keeps(self, need: Need, job: Pending, mask: int, *, preemption: bool) -> bool:
+        """Whether reservations alone keep a guaranteed job from what leaves, or (`preemption`) could be asked to."""
+        if job.priority_class is not PriorityClass.GUARANTEED or not self._spoken_for(mask):
+            return False
+        without = 1 << CLAIMS
+        if self.waiting_room(need, job.ranks, without) is not None:
+            return True
+        return preemption and self.evict(need, job.ranks, without) is not None
 
     def claim(self, need: Need, eviction: Eviction, mask: int) -> None:
         """Ask the victims to leave and keep the capacity for the job: what is free of it now, and what will be."""

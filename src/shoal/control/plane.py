@@ -130,7 +130,7 @@ class ControlPlane:
         )  # fmt: skip
         self.decider = Decider(
             self.repository, epoch=store.epoch, started=self.runner.take, on_fatal=on_fatal,
-            policy=self.extensions.decide, decided=self.extensions.decided,
+            policy=self.extensions.decide, decided=self.extensions.decided, put_off=settings.plane is not None,
         )  # fmt: skip
         self.reconciler = Reconciler(
             self.repository, engine, self.runner, on_fatal=on_fatal, every_s=settings.reconcile_every_s

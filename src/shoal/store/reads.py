@@ -108,6 +108,11 @@ class Reads:
         found = self._all(select(schema.job).where(_job.tenant == tenant, _job.idempotency_key == idempotency_key))
         return rows.job_of(found[0]) if found else None
 
+    def jobs_by_key(self, tenant: str, keys: Collection[str]) -> list[JobRecord]:
+        """Those of a tenant that were submitted with one of these idempotency keys."""
+        query = select(schema.job).where(_job.tenant == tenant)
+        return [rows.job_of(row) for row in self._chunked(query, _job.idempotency_key, keys)]
+
     def unfinished_jobs(self) -> list[JobRecord]:
         """All that are not in a final state, suspended ones included, in the order of their submission."""
         query = select(schema.job).where(schema.UNFINISHED).order_by(_job.submitted_at, _job.id)

@@ -29,6 +29,11 @@ def lookup(connection: Connection, table: Table, keys: tuple[str, ...], values: 
     return found
 
 
+def one(connection: Connection, sql: str) -> tuple[Any, ...]:
+    """The only row of a query without values."""
+    return tuple(_execute(connection, sql, ()).fetchone())
+
+
 def insert(table: Table, columns: Sequence[str]) -> Bulk:
     """Insert rows; each holds the values of `columns` in their order."""
     return Bulk(f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ", len(columns))  # noqa: S608

@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError, StatementError
 
 from shoal.contract.records import Event
 from shoal.core import LeaseLost, ShoalError, Unavailable
-from shoal.store import operations, rows
+from shoal.store import operations, rows, statements
 from shoal.store.announcing import Announcement, Callback, Subscriber, announce
 from shoal.store.database import Database
 from shoal.store.lease import Lock
@@ -235,7 +235,7 @@ class Writer:
             # the whole database locked already.
             connection.exec_driver_sql("SELECT 1 FROM control_lease FOR UPDATE")
         query = "SELECT epoch, (SELECT max(seq) FROM event) FROM control_lease"
-        epoch, last = connection.exec_driver_sql(query).one()
+        epoch, last = statements.one(connection, query)
         if self.epoch and epoch != self.epoch:
             self._fence(f"another process took it (epoch {epoch})")
         # Never a number again that was given before, whatever the database has lost since.

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable
+from itertools import takewhile
 
 import structlog
 
@@ -23,12 +24,14 @@ Decide = Callable[[Snapshot], Decision]
 
 class Decider(BackgroundLoop):
     """Runs a decision whenever something changed; `started` is told of every job that got a place, and `decided` that
-    a decision is written down."""
+    a decision is written down. With `put_off` a start is written with the job's next step, or after some seconds: what
+    it is given to writes it down, and a control plane that opens anew asks that first."""
 
     def __init__(
         self, jobs: JobRepository, *, epoch: int, started: Callable[[str], None],
         on_fatal: Callable[[BaseException], None],
-        policy: Decide = decide, decided: Callable[[], None] = lambda: None, retry_s: float = 1.0,
+        policy: Decide = decide, decided: Callable[[], None] = lambda: None, put_off: bool = False,
+        retry_s: float = 1.0,
     ) -> None:  # fmt: skip
         self._jobs = jobs
         self._epoch = epoch
@@ -36,6 +39,8 @@ class Decider(BackgroundLoop):
         self._turns = Turns(log, "decision failed", on_fatal)
         self._policy = policy
         self._decided = decided
+        self._put_off = put_off
+        self._unwritten: dict[str, float] = {}
         self._retry_s = retry_s
         self._wake = asyncio.Event()
         self.cycles = 0
@@ -90,18 +95,36 @@ class Decider(BackgroundLoop):
         cache.index.settle(decision)
         changes, note_at = self._changes(decision, now)
         self.last_cycle_s = self._jobs.clock.monotonic() - began
-        done = await self._jobs.apply_all(changes) if changes else []
-        started = {change.after.id for change in done if change.after.state is JobState.STARTING}
+        done = [change for change in changes if self._follows(change)] if self._put_off else []
+        if len(done) < len(changes):
+            followed = set(map(id, done))
+            done += await self._jobs.apply_all([change for change in changes if id(change) not in followed])
+        started = {change.after.id for change in done if _starts(change)}
         cache.index.refund(start for start in decision.starts if start.job_id not in started)
         for change in done:
             if change.after.id in started:
                 self._started(change.after.id)
         self._decided()
-        return min(math.inf if decision.wake_at is None else decision.wake_at, note_at)
+        write_at = next(iter(self._unwritten.values()), math.inf)
+        return min(math.inf if decision.wake_at is None else decision.wake_at, note_at, write_at)
+
+    def _follows(self, change: Change) -> bool:
+        if not _starts(change) or not self._jobs.follow(change):
+            return False
+        self._unwritten[change.after.id] = change.after.updated_at + _WRITE_AFTER_S
+        return True
+
+    def _overdue(self, now: float) -> list[Change]:
+        """Starts that are still not written though it is time."""
+        due = list(takewhile(lambda job_id: self._unwritten[job_id] <= now, self._unwritten))
+        for job_id in due:
+            del self._unwritten[job_id]
+        lives = [live for job_id in due if (live := self._jobs.cache.get(job_id)) is not None]
+        return [Change(live.job, live.job) for live in lives if live.unwritten is not None and not live.writes]
 
     def _changes(self, decision: Decision, now: float) -> tuple[list[Change], float]:
         """What the decision writes, and when the causes of waits that are too young for it will be old enough."""
-        changes: list[Change] = []
+        changes = self._overdue(now)
         note_at, cache = math.inf, self._jobs.cache
         for job_id, cause in cache.held.doomed.items():
             changes.append(transitions.cancel_waiting(cache[job_id].job, now, "dependencies", cause))
@@ -143,7 +166,14 @@ class Decider(BackgroundLoop):
         )
 
 
+def _starts(change: Change) -> bool:
+    return change.before.state is JobState.QUEUED and change.after.state is JobState.STARTING
+
+
 _COALESCE_ABOVE_S = 0.002
+
+_WRITE_AFTER_S = 5.0
+"""A start that was put off is written down after this time; most jobs have had their next step then."""
 
 _NOTE_AFTER_S = 0.25
 """A wait is written down with its cause once it lasted this long; under a flood most end sooner."""

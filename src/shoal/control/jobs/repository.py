@@ -71,12 +71,18 @@ class JobRepository:
         """As `change`, but the step is written with the next one: until then it is in memory alone, and a server that
         starts anew finds the job as it was before."""
         live = self.cache.get(job_id) or self._raise_gone(job_id)
-        if live.writes:  # what is on its way would take this step back
+        if live.writes:
             return await self.change(job_id, step)
-        change = step(live.job, live.attempt)
-        if change is not None:
-            self.cache.applied(change, unwritten=_whole(live, change))
+        if (change := step(live.job, live.attempt)) is not None:
+            self.follow(change)
         return live.job
+
+    def follow(self, change: Change) -> bool:
+        """In memory alone, as `put_off`; False where what is on its way to the store would take this step back."""
+        live = self.cache[change.before.id]
+        if not live.writes:
+            self.cache.applied(change, unwritten=_whole(live, change))
+        return not live.writes
 
     async def apply_all(self, changes: Sequence[Change]) -> list[Change]:
         """Commit many independent changes together; returns those that were not stale."""

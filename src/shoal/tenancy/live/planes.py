@@ -31,6 +31,7 @@ from shoal.tenancy.live.inside import Inside
 from shoal.tenancy.live.news import News
 from shoal.tenancy.live.repository import PlaneRepository
 from shoal.tenancy.live.shared_engine import HandedOver, SharedEngine
+from shoal.tenancy.live.taken_up import take_up
 from shoal.tenancy.records import PlaneEvent, PlaneRecord, PlaneState
 from shoal.tenancy.translate import cleared
 from shoal.tenancy.usage import audited, usage_of
@@ -421,6 +422,7 @@ class Planes:
             finally:
                 store = await opening
             try:
+                await take_up(store, self._server, record)
                 awake = self._awake[name] = self._make(record, store)
                 await awake.plane.open()
                 await awake.door.open()
