@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from shoal.core import Invalid, PriorityClass
-from shoal.host.policy import make_policy
-from shoal.host.simulate import (
+from host.simulate import (
     BEST_EFFORT,
     SIMULATED,
     Comparison,
@@ -22,10 +19,13 @@ from shoal.host.simulate import (
     simulate,
     workload_set,
 )
-from shoal.host.simulate.oracle import Fixed
-from shoal.host.simulate.outcome import oscillations
-from shoal.host.simulate.physics import latency_ns
-from shoal.host.simulate.workloads import Placed
+from host.simulate.oracle import Fixed
+from host.simulate.outcome import oscillations
+from host.simulate.physics import latency_ns
+from host.simulate.workloads import Placed
+
+from shoal.core import Invalid, PriorityClass
+from shoal.host.policy import make_policy
 from shoal.host.types import Domain, Group, Setting
 
 SAME = (Domain(0, frozenset({0, 1})),)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from host.simulate.host import Flowed
+from host.simulate.workloads import Placed, Scenario
 from shoal.base.statistics import weighted_quantile
-from shoal.host.simulate.host import Flowed
-from shoal.host.simulate.workloads import Placed, Scenario
 from shoal.host.types import UNLIMITED, Plan, Setting
 
 _STEADY_S = 0.5

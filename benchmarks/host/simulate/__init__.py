@@ -5,12 +5,12 @@ measurements of one machine (an AMD Zen 4 guest; see `physics`). The policies an
 ones that run live: only the clock, the sensors and the actuators are simulated, and whatever comes out says so.
 """
 
-from shoal.host.simulate.compare import ORACLE, SIMULATED, Comparison, compare, workload_set
-from shoal.host.simulate.host import SimulatedHost
-from shoal.host.simulate.oracle import best_static
-from shoal.host.simulate.outcome import Outcome
-from shoal.host.simulate.run import simulate
-from shoal.host.simulate.workloads import (
+from host.simulate.compare import ORACLE, SIMULATED, Comparison, compare, workload_set
+from host.simulate.host import SimulatedHost
+from host.simulate.oracle import best_static
+from host.simulate.outcome import Outcome
+from host.simulate.run import simulate
+from host.simulate.workloads import (
     BEST_EFFORT,
     GUARANTEED,
     BestEffort,

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from host.simulate.oracle import best_static
+from host.simulate.outcome import Outcome
+from host.simulate.run import simulate
+from host.simulate.workloads import Drift, HostSpec, Mechanism, Placed, Scenario, Sensing
 from shoal.core import Invalid, PriorityClass
 from shoal.host.policy import POLICIES, make_policy
-from shoal.host.simulate.oracle import best_static
-from shoal.host.simulate.outcome import Outcome
-from shoal.host.simulate.run import simulate
-from shoal.host.simulate.workloads import Drift, HostSpec, Mechanism, Placed, Scenario, Sensing
 from shoal.host.types import Control, Domain, Group
 
 SIMULATED = "simulated: no workload ran; contention is a model fitted to one machine (docs/results/host.md)"
