@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from host.simulate import (
     BEST_EFFORT,
-    SIMULATED,
     Comparison,
     HostSpec,
     Mechanism,
@@ -231,13 +230,6 @@ def test_turns_are_counted_not_steps() -> None:
     assert oscillations([1.0, 0.5, 0.25, 0.12]) == 0
     assert oscillations([1.0, 0.5, 1.0, 0.5, 1.0]) == 3
     assert oscillations([0.5, 0.51, 0.5, 0.49, 0.5]) == 0
-
-
-def test_every_result_says_that_it_is_simulated(compared: Comparison) -> None:
-    document = compared.as_json()
-    assert document["simulated"] is True
-    assert document["note"] == SIMULATED
-    assert all(one["simulated"] for found in document["scenarios"].values() for one in found.values())
 
 
 def test_unknown_work_is_refused() -> None:
