@@ -32,9 +32,7 @@ def a_demo() -> Any:
 
 def measured(_: Demo, found: Found) -> None:
     found["same_domain"] = True
-    found["services"] = {
-        column: {one.sample: {"p99_ms": 7.25} for one in SERVICES} for column in (ALONE, FLOODED, SHOAL)
-    }
+    found["services"] = {column: {one.name: {"p99_ms": 7.25} for one in SERVICES} for column in (ALONE, FLOODED, SHOAL)}
 
 
 def test_where_nothing_can_be_measured_the_demo_says_why() -> None:

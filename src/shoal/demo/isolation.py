@@ -90,8 +90,8 @@ def _guarded(demo: Demo, neighbour: int) -> Iterator[None]:
     from shoal.host import GuardProcess, GuardSettings
 
     services = [
-        {"name": one.sample, "class": "guaranteed", "pids": pids, "cpus": 0.5, "slo": {"max_slowdown": _MAX_SLOWDOWN}}
-        for one in SERVICES if (pids := _pids(demo, one.sample))
+        {"name": one.name, "class": "guaranteed", "pids": pids, "cpus": 0.5, "slo": {"max_slowdown": _MAX_SLOWDOWN}}
+        for one in SERVICES if (pids := _pids(demo, one.name))
     ]  # fmt: skip
     folder = demo.stage.home / "guard"
     guard = GuardProcess(folder, GuardSettings())
@@ -125,6 +125,6 @@ def _free_mib() -> int:
 def _table(services: dict[str, dict[str, dict[str, Any]]]) -> Sequence[str]:
     lines = [f"{'p99 ms':<22}" + "".join(f"{column:>22}" for column in services)]
     for one in SERVICES:
-        figures = (column[one.sample]["p99_ms"] for column in services.values())
-        lines.append(f"{one.sample:<22}" + "".join(f"{figure:>22.2f}" for figure in figures))
+        figures = (column[one.name]["p99_ms"] for column in services.values())
+        lines.append(f"{one.name:<22}" + "".join(f"{figure:>22.2f}" for figure in figures))
     return lines
