@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.core import ShoalError
+from shoal.demo.services import Handwriting, Tumours
 
 TENANT = "search"
 SLO_MS = 100.0
@@ -18,17 +19,17 @@ _WARMUP_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class DemoService:
-    """`model` is the callable that it serves; `rate_per_s` is the load it gets."""
+    """`model` is the class that it serves; `rate_per_s` is the load it gets."""
 
     name: str
-    model: str
+    model: type
     rate_per_s: float
     about: str
 
 
 SERVICES = (
-    DemoService("handwriting", "shoal.demo.services:Handwriting", 30.0, "which digit is it? the nearest of examples"),
-    DemoService("tumours", "shoal.demo.services:Tumours", 10.0, "is it benign? fifty trees"),
+    DemoService("handwriting", Handwriting, 30.0, "which digit is it? the nearest of examples"),
+    DemoService("tumours", Tumours, 10.0, "is it benign? fifty trees"),
 )
 
 

@@ -31,7 +31,9 @@ def deploy_the_services(demo: Demo) -> None:
             "name": one.name,
             "priority_class": "guaranteed",
             "slo": {"p99": f"{SLO_MS:g}ms"},
-            "models": [{"name": one.name, "source": one.model, "runtime": "callable"}],
+            "models": [
+                {"name": one.name, "source": f"{one.model.__module__}:{one.model.__name__}", "runtime": "callable"}
+            ],
             "resources": {"cpus": 0.5, "memory": "512MiB"},
         }
         client.services.deploy(manifest, idempotency_key=f"demo-{one.name}")
