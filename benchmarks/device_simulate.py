@@ -23,8 +23,7 @@ from itertools import product
 from statistics import fmean
 
 from common import Row, parser, report
-
-from shoal.device.simulate import DIAGONAL, MIXES, SYSTEMS, Outcome, System, compare
+from device.simulate import DIAGONAL, MIXES, SYSTEMS, Outcome, System, compare
 
 TUNED = {
     ("bert", "gpt2-large-train"), ("bert", "whisper-v3-train"), ("resnet50", "resnet50-train"),

@@ -2,7 +2,7 @@
 
     python benchmarks/guard_ablation.py [--json] [--seeds 2] [--drawn 120] [--only TEXT]
 
-Four sets of scenarios: the *workloads* of `shoal guard bench`, the *first seconds* made after tuning
+Four sets of scenarios: the *workloads* of `guard_policies.py`, the *first seconds* made after tuning
 (`guard_first_seconds.py`), *crowds* of 12 to 30 alike, and *drawn* ones: hosts, controls, sensors, promises, neighbours
 and their phases by a fixed seed that no tuning has seen. A row has, for the whole policy and without each part: in how
 many scenarios guaranteed work keeps its promise within a tenth, by its mean speed; the mean of what it loses beyond its
@@ -23,10 +23,7 @@ from unittest.mock import patch
 
 from common import Row, parser, report
 from guard_first_seconds import further, scenario
-
-from shoal.core import PriorityClass
-from shoal.host.policy import contention, escalation, make_policy, model, pauses, placing
-from shoal.host.simulate import (
+from host.simulate import (
     BEST_EFFORT,
     GUARANTEED,
     HostSpec,
@@ -36,7 +33,10 @@ from shoal.host.simulate import (
     simulate,
     workload_set,
 )
-from shoal.host.simulate.workloads import Placed
+from host.simulate.workloads import Placed
+
+from shoal.core import PriorityClass
+from shoal.host.policy import contention, escalation, make_policy, model, pauses, placing
 from shoal.host.types import Control, Domain, Group
 
 _MODULES = (model, pauses, escalation, placing, contention)

@@ -23,8 +23,8 @@ from statistics import median
 from typing import Any
 
 from common import Row, parser, report
+from host.limits import guard_process
 
-from shoal.host import guard_process
 from shoal.host.linux.fs import LINUX
 
 _WORK = """

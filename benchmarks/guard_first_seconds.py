@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from statistics import mean
 
 from common import Row, parser, report
+from host.simulate import HostSpec, Outcome, Scenario, Sensing, simulate
+from host.simulate.workloads import Placed
 
 from shoal.core import PriorityClass
 from shoal.host.policy import make_policy
-from shoal.host.simulate import HostSpec, Outcome, Scenario, Sensing, simulate
-from shoal.host.simulate.workloads import Placed
 from shoal.host.types import Domain, Group
 
 KEPT, HARMLESS = 0.95, 0.8

@@ -40,14 +40,17 @@ from pathlib import Path
 from typing import Any
 
 from common import Row, machine, parser, report
+from host.limits import Limit, guarded
+from host.rig import SETTLE_S, WINDOW_S, Phase, Rig, unlimited
+from host.simulate import compare
+from host.trial import Compared, against_alone
 
 from shoal.core import Unavailable
-from shoal.host import Compared, Limit, MemoryKernel, Pace, Phase, Rig, against_alone, guarded, unlimited
-from shoal.host.bench.rig import SETTLE_S, WINDOW_S
+from shoal.host.actuators.pace import Pace
 from shoal.host.linux.fs import LINUX
 from shoal.host.linux.hierarchies import serving
+from shoal.host.linux.native import MemoryKernel
 from shoal.host.linux.pacer import Pacer, calibrate, window
-from shoal.host.simulate import compare
 
 MEAN, TAIL, LEFT, APART, SETTLED_S, EFFICIENCY, COST = 0.95, 1.10, 2.1e9, 0.95, 0.3, 1.17, 0.01
 QUOTAS = ((0.10, 100_000), (0.10, 10_000))
@@ -438,7 +441,7 @@ def onsets(trials: Trials, policy: str) -> list[float]:
 
 def efficiency(trials: Trials, policy: str, mixes: Sequence[Mix]) -> float | None:
     """What the pipeline gains against `none` per part of its work that best-effort work loses, summed over the mixes
-    (as `shoal.host.simulate` has it). None where nothing is lost."""
+    (as `host.simulate` has it). None where nothing is lost."""
     changes = [changed(trials, policy, mix) or (0.0, 0.0) for mix in mixes]
     gained, lost = (sum(one[at] for one in changes) for at in (0, 1))
     return gained / lost if lost > 1e-6 else None

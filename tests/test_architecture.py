@@ -86,8 +86,6 @@ def test_a_module_stays_readable() -> None:
 WALKS = re.compile(r"\b(?:os\.f?walk|rmtree|rglob|copytree)\b")
 WALKS_ON_ITS_OWN = {
     "control/attempts/data.py": "runs with the tenant's rights, in its sandbox",
-    "demo/models/fetch.py": "the demo's own files",
-    "demo/models/inputs.py": "the demo's own files",
     "demo/run.py": "the demo's own files",
     "train/_artifacts.py": "runs in the job itself",
     "train/_files.py": "runs in the job itself",

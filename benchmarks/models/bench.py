@@ -17,8 +17,8 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
+from models.catalogue import Model
 from models.inputs import samples, stack
-from shoal.demo.models import Model
 from shoal.inference import open_warm
 
 BATCH = 8

@@ -1,7 +1,7 @@
 """Real calls for each network, and what a right answer to each says.
 
-As `shoal.demo.models.inputs`, for all nine: pages of rendered text, the photographs that come with scikit-learn, and
-synthetic sounds. Everything follows from a seed.
+Those of `samples`, pages of rendered text, the photographs that come with scikit-learn, and synthetic sounds.
+Everything follows from a seed.
 """
 
 from __future__ import annotations
@@ -12,16 +12,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models import pages, sounds
+from models import pages, pictures, sounds
 from models.catalogue import find
-from shoal.demo.models import inputs, pictures
-from shoal.demo.models.inputs import Sample, Values, Verdict, channels_first, fitted_line, line, only, signed
+from models.samples import (
+    Sample,
+    Values,
+    Verdict,
+    channels_first,
+    fitted_line,
+    line,
+    magika,
+    only,
+    orientation,
+    signed,
+)
 
 
 def sample(name: str, seed: int = 0) -> Sample:
     """The call of this seed for this model. Raises NotFound, and Unavailable where a picture needs Pillow."""
-    maker = _MAKERS.get(find(name).name)
-    return inputs.sample(name, seed) if maker is None else maker(np.random.default_rng(seed))
+    return _MAKERS[find(name).name](np.random.default_rng(seed))
 
 
 def samples(name: str, count: int, seed: int = 0) -> list[Sample]:
@@ -209,6 +218,8 @@ def _chord(pitches: Sequence[int]) -> str:
 
 
 _MAKERS: Mapping[str, Callable[[np.random.Generator], Sample]] = {
+    "orientation": orientation,
+    "magika": magika,
     "text-detection": _text_detection,
     "text-recognition": _text_recognition,
     "page-rotation": _page_rotation,

@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from shoal.demo.models.pictures import INK, Pixels, blank, face, pillow, resized, write
+from models.pictures import INK, Pixels, blank, face, pillow, resized, write
 
 
 def text_page(lines: Sequence[str], *, width: int, height: int, size: int, top: int, gap: int) -> Pixels:

@@ -7,14 +7,15 @@ execution, each with the state that its client carries: continuous batching of a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.core import Unavailable
-from shoal.demo.models import default_cache
 from shoal.inference import DataType, ModelSpec, TensorSpec, open_runtime
 
 SPEECH_HZ = 16_000
@@ -28,7 +29,7 @@ class VoiceActivity:
     outputs = (TensorSpec("output", DataType.FP32, (-1, 1)), TensorSpec("stateN", DataType.FP32, (-1, 2, 128)))
 
     def __init__(self) -> None:
-        path = default_cache() / "silero-vad.onnx"
+        path = Path(os.environ.get("SHOAL_MODELS") or "~/.cache/shoal/models").expanduser() / "silero-vad.onnx"
         if not path.is_file():
             raise Unavailable(f"{path} is absent", hint="python benchmarks/networks.py fetch silero-vad")
         self._network = open_runtime(ModelSpec("silero-vad", str(path), sha256=SHA256))

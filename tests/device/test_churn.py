@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from device.simulate.device import Loop
 
 from shoal.core import Unavailable
 from shoal.device import native
 from shoal.device.page import Page
 from shoal.device.policy import Class, Rules, Verdict
-from shoal.device.simulate.device import Loop
 
 pytestmark = pytest.mark.skipif(not native.capability().available, reason=native.capability().detail)
 

@@ -90,13 +90,6 @@ def test_what_shares_a_device_is_shown_and_explained_and_its_rules_are_changed(s
     assert "no program has shared 'gpu9'" in shoal("device", "rules", "gpu9", code=3).stderr
 
 
-@native_only
-def test_the_bench_measures_both_classes(shoal) -> None:  # type: ignore[no-untyped-def]
-    told = json.loads(shoal("device", "bench", "--rounds", "1000", "--json").stdout)["launch_ns"]
-    assert set(told) == {"guaranteed", "best-effort"}
-    assert all(took > 0 for took in told.values())
-
-
 def test_the_doctor_says_what_is_missing() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "shoal.cli", "device", "doctor", "--json"],

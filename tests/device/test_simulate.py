@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 
 import pytest
-from typer.testing import CliRunner
+from device.simulate import SERVICES, SYSTEMS, TRAININGS, System, compare, simulate
+from device.simulate.device import Loop, Piece, Shared, TimeSliced
+from device.simulate.workloads import US, DeviceSpec, SimulatedKernel
 
 from shoal.core import Invalid
 from shoal.device import native
-from shoal.device.commands.device import device_app
 from shoal.device.policy import Rules
-from shoal.device.simulate import SERVICES, SIMULATED, SYSTEMS, TRAININGS, System, compare, simulate
-from shoal.device.simulate.device import Loop, Piece, Shared, TimeSliced
-from shoal.device.simulate.workloads import US, DeviceSpec, SimulatedKernel
 
 pytestmark = pytest.mark.skipif(not native.capability().available, reason=native.capability().detail)
 
@@ -77,7 +74,6 @@ def test_the_same_arguments_give_the_same_outcome() -> None:
     first = simulate("gate+slice", "bert", "gpt2-large-train", requests=20, seed=3)
     assert first == simulate("gate+slice", "bert", "gpt2-large-train", requests=20, seed=3)
     assert first != simulate("gate+slice", "bert", "gpt2-large-train", requests=20, seed=4)
-    assert first.note == SIMULATED
 
 
 def test_what_does_not_exist_is_refused() -> None:
@@ -137,16 +133,3 @@ def test_workloads_are_drawn_by_seed() -> None:
         assert kernels == model.draw(1) != model.draw(2)
         assert len(kernels) == model.kernels
         assert all(one.blocks >= 1 and one.alone_ns <= 1.5 * model.longest_us * US + 45 * US for one in kernels)
-
-
-def test_the_command_says_that_it_is_simulated() -> None:
-    ask = ["simulate", "--mix", "resnet50+pointnet-train", "--system", "gate", "--requests", "5"]
-    told = CliRunner().invoke(device_app, ask)
-    assert told.exit_code == 0, told.output
-    assert "simulated: no device took part" in told.output
-    told = CliRunner().invoke(device_app, [*ask, "--json"])
-    (one,) = json.loads(told.output)
-    assert (one["system"], one["service"], one["load"], one["note"]) == ("gate", "resnet50", 0.5, SIMULATED)
-    told = CliRunner().invoke(device_app, ["simulate", "--mix", "bert"])
-    assert told.exit_code == 2
-    assert "names no pair" in told.output

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from host.neighbour import counter
+from host.pipeline import BATCH, CHANNELS, CROP, FEATURES, STAGES, Pipeline
+from host.rig import Phase, Rig, Window, told_twice
+from host.trial import compare, settled_s
 
 from shoal.core import Unavailable
-from shoal.host.bench.neighbour import counter
-from shoal.host.bench.pipeline import BATCH, CHANNELS, CROP, FEATURES, STAGES, Pipeline
-from shoal.host.bench.rig import Phase, Rig, Window, told_twice
-from shoal.host.bench.trial import compare, settled_s
 from shoal.host.linux.native import MemoryKernel
 from shoal.ring import Unit
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import typer
 from click.testing import Result
+from host.simulate import simulate, workload_set
 from typer.testing import CliRunner
 
 from shoal.core import PriorityClass
@@ -22,7 +23,6 @@ from shoal.host.commands import view as guard_view
 from shoal.host.guard.journal import Head, Journal
 from shoal.host.guard.loop import Tick
 from shoal.host.policy import make_policy
-from shoal.host.simulate import simulate, workload_set
 from shoal.host.types import Group, GroupState, Plan, Reading, Setting, Snapshot
 
 app = typer.Typer()
@@ -52,25 +52,12 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_bench_compares_and_says_that_it_is_simulated() -> None:
-    words = ("bench", "-p", "core-throttle", "-p", "model", "-s", "pair-nt")
-    shown = call(*words)
-    assert shown.exit_code == 0, shown.output
-    assert shown.stdout.startswith("simulated: ")
-    assert "core-throttle" in shown.stdout
-    document = json.loads(call(*words, "--json").stdout)
-    assert document["simulated"] is True
-    assert set(document["scenarios"]["pair-nt"]) == {"none", "core-throttle", "model"}
-    assert document["efficiency"]["model"] > 0
-
-
 @pytest.mark.few(count=3)
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("bench", "-p", "best"), 2, "there is no policy 'best'"),
-        (("bench", "-s", "nothing"), 2, "there is no workload 'nothing'"),
         (("replay", "/nonexistent/journal"), 2, "cannot be read"),
+        (("replay", "/nonexistent/journal", "-p", "best"), 2, "there is no policy 'best'"),
         (("run", "-c", "/nonexistent/guard.yaml"), 2, "there is no configuration"),
         (("status", "--home", "/nonexistent"), 3, "no guard has kept a journal"),
         (("explain", "--home", "/nonexistent"), 3, "no guard has kept a journal"),

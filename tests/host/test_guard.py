@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from host.simulate import simulate, workload_set
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,6 @@ from shoal.host.guard.loop import POLICY_FAULTS, Applied, Loop, Tick, tighter
 from shoal.host.guard.metrics import Counters, Metrics
 from shoal.host.guard.replay import replay
 from shoal.host.policy import POLICIES, make_policy
-from shoal.host.simulate import simulate, workload_set
 from shoal.host.types import (
     UNLIMITED,
     Control,

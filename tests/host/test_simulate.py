@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from shoal.core import Invalid, PriorityClass
-from shoal.host.policy import make_policy
-from shoal.host.simulate import (
+from host.simulate import (
     BEST_EFFORT,
-    SIMULATED,
     Comparison,
     HostSpec,
     Mechanism,
@@ -22,10 +18,13 @@ from shoal.host.simulate import (
     simulate,
     workload_set,
 )
-from shoal.host.simulate.oracle import Fixed
-from shoal.host.simulate.outcome import oscillations
-from shoal.host.simulate.physics import latency_ns
-from shoal.host.simulate.workloads import Placed
+from host.simulate.oracle import Fixed
+from host.simulate.outcome import oscillations
+from host.simulate.physics import latency_ns
+from host.simulate.workloads import Placed
+
+from shoal.core import Invalid, PriorityClass
+from shoal.host.policy import make_policy
 from shoal.host.types import Domain, Group, Setting
 
 SAME = (Domain(0, frozenset({0, 1})),)
@@ -231,13 +230,6 @@ def test_turns_are_counted_not_steps() -> None:
     assert oscillations([1.0, 0.5, 0.25, 0.12]) == 0
     assert oscillations([1.0, 0.5, 1.0, 0.5, 1.0]) == 3
     assert oscillations([0.5, 0.51, 0.5, 0.49, 0.5]) == 0
-
-
-def test_every_result_says_that_it_is_simulated(compared: Comparison) -> None:
-    document = compared.as_json()
-    assert document["simulated"] is True
-    assert document["note"] == SIMULATED
-    assert all(one["simulated"] for found in document["scenarios"].values() for one in found.values())
 
 
 def test_unknown_work_is_refused() -> None:

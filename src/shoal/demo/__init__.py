@@ -8,6 +8,13 @@ meanwhile, `stage` the server process, `evidence` the independent checker, `repo
 Adding to it: append a function to `acts.ACTS`; it gets the running `Demo` and adds keys and checks to its report.
 """
 
-from shoal.demo.run import run_demo
+from typing import TYPE_CHECKING
+
+from shoal.base.faces import on_first_use
+
+if TYPE_CHECKING:
+    from shoal.demo.run import run_demo
 
 __all__ = ["run_demo"]
+
+__getattr__ = on_first_use(globals(), {"run": "run_demo"})

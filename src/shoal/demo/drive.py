@@ -1,6 +1,6 @@
 """Sends the demo's load from a process of its own: what it is to do comes as JSON on stdin, what came of it goes out.
 
-Requests are real ones (lines of text, files) at random moments (Poisson), and latency counts from those moments.
+Requests are rows that the models have not seen, at random moments (Poisson), and latency counts from those moments.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 
 from shoal.base.arrivals import poisson
-from shoal.demo.models import samples
+from shoal.demo.services import requests
 from shoal.measure import LoadResult, OpenLoad, Settings, Target, given_inputs, run_load
-
-_VARIETY = 32
 
 
 def main() -> int:
@@ -23,7 +21,7 @@ def main() -> int:
     duration_s, warmup_s = asked["duration_s"], asked["warmup_s"]
     loads = []
     for number, one in enumerate(asked["targets"]):
-        inputs = given_inputs([sample.inputs for sample in samples(one["sample"], _VARIETY, seed=asked["seed"])])
+        inputs = given_inputs(requests(one["model"]))
         target = Target(asked["url"], one["model"], token=asked["token"], tenant=asked["tenant"], inputs=inputs)
         times = poisson(one["rate_per_s"], warmup_s + duration_s, seed=asked["seed"] + number)
         loads.append(OpenLoad(target, times, warmup_s + duration_s))

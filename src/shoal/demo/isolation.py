@@ -1,45 +1,32 @@
-"""The last columns: services and an input pipeline beside a neighbour that floods memory, unguarded and guarded.
+"""The last columns: the services beside a neighbour that floods memory, unguarded and guarded.
 
-The neighbour is a real process of streaming stores on a CPU of its own. It does harm only while that CPU shares a
-memory domain with the others, which in a virtual machine comes and goes. A ping-pong test says whether it did. Where it
-did not, simulated figures are shown and labelled so.
+The neighbour is a real process of streaming stores on the last CPU. It does harm only while that shares a memory domain
+with the others, which in a virtual machine comes and goes: a ping-pong with the first CPU tells whether it does.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from shoal.core import ShoalError
+from shoal.core import ShoalError, Unavailable
 from shoal.demo.load import SERVICES, TENANT
 from shoal.demo.play import Demo
 from shoal.demo.processes import processes_of
+from shoal.demo.scenario import WORKLOADS
 from shoal.demo.serving import FLOODED, SHOAL, load_of
 
-if TYPE_CHECKING:
-    from shoal.host import Limit, Rig
-
 _LOAD_S, _FAST_LOAD_S = 3.0, 2.0
-_WINDOW_S, _SETTLE_S, _QUIET_S = 2.0, 1.0, 0.5
-_LEAST_FREE_KIB = 1 << 20
-"""The pipeline holds 440 MB, the neighbour 256."""
-_PATIENCE_S = 6.0
-"""If the machine changed while the pipeline was measured, the measurement is repeated until this time has passed."""
-_SIMULATED = "pair-nt"
-_SIMULATED_S = 8.0
-
-
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """An input pipeline beside the flood: its speed and slowest steps against alone, what the flood moved."""
-
-    speed: float
-    p99: float
-    gb_per_s: float
-
+_START_S = 30.0
+_MAX_SLOWDOWN = 1.05
+_LEAST_FREE_MIB = 512
+"""The neighbour holds 256."""
 
 Found = dict[str, Any]
 """What becomes the report's key `isolation`."""
@@ -48,93 +35,78 @@ Found = dict[str, Any]
 def guard_against_a_flood(demo: Demo, measure: Callable[[Demo, Found], None] | None = None) -> None:
     """Show both without the guard and with it, or say why that cannot be here. Nothing in it fails the demo."""
     demo.screen.heading("11. A neighbour floods the host's memory: without the guard, and with it")
-    found: Found = {"same_domain": None, "why_not": None, "missing": [], "pipeline": {}, "services": {}}
+    found: Found = {"same_domain": None, "why_not": None, "missing": [], "services": {}}
     demo.report.extra["isolation"] = found
     try:
         (measure or measure_here)(demo, found)
     except (ShoalError, OSError) as problem:
         found["why_not"] = str(problem)
         demo.screen.say(f"  not measured here: {problem}")
-    if not (found["pipeline"] and found["same_domain"]):
-        _simulate(demo, found)
-    demo.screen.quote(_table(found))
+    if found["same_domain"] is False:
+        demo.screen.say("  the first and the last CPU share no memory domain now: the flood does next to no harm")
+    if found["services"]:
+        demo.screen.quote(_table(found["services"]))
 
 
 def measure_here(demo: Demo, found: Found) -> None:
-    """Fills in what it can. Raises Unavailable where there is no second CPU, or no native part."""
-    from shoal.host import MemoryKernel, Pace, Rig, guarded, unlimited
+    """Fills in what it can. Raises Unavailable where there is no second CPU, or not enough memory."""
+    from shoal.host import Pace, same_domain
 
-    if (free := _free_kib()) < _LEAST_FREE_KIB:
-        found["why_not"] = f"{free >> 10} MiB of memory are free, and it takes {_LEAST_FREE_KIB >> 10}"
-        demo.screen.say(f"  not measured here: {found['why_not']}")
-        return
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        raise Unavailable("a neighbour needs a second CPU, and this process may run on one only")
+    if (free := _free_mib()) < _LEAST_FREE_MIB:
+        raise Unavailable(f"{free} MiB of memory are free, and it takes {_LEAST_FREE_MIB}")
     capability = Pace().capability()
     if not capability.available:
         found["missing"].append(capability.detail)
         demo.screen.say(f"  cores cannot be paced here ({capability.detail}): the guard uses the next best it has")
-    services = [
-        {"name": one.sample, "class": "guaranteed", "pids": pids, "cpus": 0.5}
-        for one in SERVICES if (pids := _pids(demo, one.sample))
-    ]  # fmt: skip
-    with Rig() as rig:
-        guard = guarded(rig.feed, "model", others=services)
-        _pipeline(rig, guard, found)
-        if found["why_not"]:
-            demo.screen.say(f"  {found['why_not']}")
-        seconds = _FAST_LOAD_S if demo.report.extra.get("fast") else _LOAD_S
-        load = load_of(demo)
-        for column, limit in ((FLOODED, unlimited), (SHOAL, guard)):
-            with rig.neighbours(MemoryKernel.NT_STORE, limit=limit):
-                load.start(column, seconds)
-                load.finish()
+    seconds = _FAST_LOAD_S if demo.report.extra.get("fast") else _LOAD_S
+    load = load_of(demo)
+    found["same_domain"] = same_domain(cpus[0], cpus[-1])
+    with _flood(cpus[-1]) as neighbour:
+        load.start(FLOODED, seconds)
+        load.finish()
+        with _guarded(demo, neighbour):
+            load.start(SHOAL, seconds)
+            load.finish()
     found["services"] = load.measured
 
 
-def _pipeline(rig: Rig, guard: Limit, found: Found) -> None:
-    """The pipeline's two figures, both from the same state of the topology."""
-    from shoal.host import MemoryKernel, Phase, against_alone
-
-    until = time.monotonic() + _PATIENCE_S
-    while not found["pipeline"] or time.monotonic() < until:
-        free = against_alone(rig, [Phase((MemoryKernel.NT_STORE,), 0.5)])
-        kept = against_alone(
-            rig, [Phase((MemoryKernel.NT_STORE,), _WINDOW_S)], limit=guard, settle_s=_SETTLE_S, quiet_s=_QUIET_S
-        )
-        if free is None or kept is None:
-            found["why_not"] = "the machine is too busy: the pipeline did no work"
-            return
-        found["same_domain"] = free.same if free.same == kept.same else None
-        found["pipeline"] = {
-            column: asdict(Beside(round(one.speed, 3), round(one.p99, 3), round(one.bytes_per_s / 1e9, 2)))
-            for column, one in ((FLOODED, free), (SHOAL, kept))
-        }
-        found["why_not"] = None
-        if found["same_domain"] is False:
-            found["why_not"] = (
-                "the two CPUs do not share a memory domain at this moment: the flood does next to no harm"
-            )
-            return
-        flaw = free.flaw or kept.flaw
-        if not flaw:
-            return
-        found["why_not"] = f"the machine changed while it was measured: {flaw}"
+@contextmanager
+def _flood(cpu: int) -> Iterator[int]:
+    """Its pid."""
+    process = subprocess.Popen([sys.executable, str(WORKLOADS / "flood.py"), str(cpu)])
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
 
 
-def _simulate(demo: Demo, found: Found) -> None:
-    from dataclasses import replace
+@contextmanager
+def _guarded(demo: Demo, neighbour: int) -> Iterator[None]:
+    """A guard as the server has one: the services are guaranteed, the neighbour is best-effort."""
+    from shoal.host import GuardProcess, GuardSettings
 
-    from shoal.host import make_policy
-    from shoal.host.simulate import SIMULATED, simulate, workload_set
-
-    scenario = replace(next(one for one in workload_set() if one.name == _SIMULATED), duration_s=_SIMULATED_S)
-    outcomes = {FLOODED: simulate(scenario, make_policy("none")), SHOAL: simulate(scenario, make_policy("model"))}
-    found["simulated"] = {"note": SIMULATED} | {
-        column: asdict(
-            Beside(round(one.speed, 3), round(one.guaranteed[0].p99, 3), round(one.best_effort[0].bytes_per_s / 1e9, 2))
-        )
-        for column, one in outcomes.items()
-    }
-    demo.screen.say(f"  pipeline: {SIMULATED}")
+    services = [
+        {"name": one.name, "class": "guaranteed", "pids": pids, "cpus": 0.5, "slo": {"max_slowdown": _MAX_SLOWDOWN}}
+        for one in SERVICES if (pids := _pids(demo, one.name))
+    ]  # fmt: skip
+    folder = demo.stage.home / "guard"
+    guard = GuardProcess(folder, GuardSettings())
+    try:
+        guard.tell([*services, {"name": "neighbour", "class": "best-effort", "pids": [neighbour]}])
+        guard.tend()
+        journal, until = folder / "journal.jsonl", time.monotonic() + _START_S
+        while not (journal.exists() and journal.stat().st_size):
+            if guard.pid is None or time.monotonic() > until:
+                guard.tend()
+                raise Unavailable(f"the guard did not start: {guard.capability().detail}")
+            time.sleep(0.01)
+        yield
+    finally:
+        guard.close()
 
 
 def _pids(demo: Demo, name: str) -> list[int]:
@@ -143,27 +115,16 @@ def _pids(demo: Demo, name: str) -> list[int]:
     return [process.pid for process in processes_of(demo.stage.home) if process.job in jobs and not process.supervisor]
 
 
-def _free_kib() -> int:
+def _free_mib() -> int:
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
-            return int(line.split()[1])
+            return int(line.split()[1]) >> 10
     return 0
 
 
-def _table(found: Found) -> Sequence[str]:
-    lines = []
-    if found["services"]:
-        columns = list(found["services"])
-        lines.append(f"{'p99 ms, measured':<22}" + "".join(f"{column:>22}" for column in columns))
-        for one in SERVICES:
-            figures = (found["services"][column][one.sample]["p99_ms"] for column in columns)
-            lines.append(f"{one.sample:<22}" + "".join(f"{figure:>22.2f}" for figure in figures))
-    for title, rows in (("measured", found["pipeline"]), ("simulated", found.get("simulated", {}))):
-        if not rows:
-            continue
-        lines.append(f"{f'pipeline, {title}':<22}{'speed':>10}{'p99 step':>10}{'flood GB/s':>12}")
-        lines.append(f"{'alone':<22}{1:>10.3f}{'1.00x':>10}{'-':>12}")
-        for column in (FLOODED, SHOAL):
-            row = rows[column]
-            lines.append(f"{column:<22}{row['speed']:>10.3f}{row['p99']:>9.2f}x{row['gb_per_s']:>12.1f}")
+def _table(services: dict[str, dict[str, dict[str, Any]]]) -> Sequence[str]:
+    lines = [f"{'p99 ms':<22}" + "".join(f"{column:>22}" for column in services)]
+    for one in SERVICES:
+        figures = (column[one.name]["p99_ms"] for column in services.values())
+        lines.append(f"{one.name:<22}" + "".join(f"{figure:>22.2f}" for figure in figures))
     return lines

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.core import ShoalError
+from shoal.demo.services import Handwriting, Tumours
 
 TENANT = "search"
 SLO_MS = 100.0
@@ -18,16 +19,17 @@ _WARMUP_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class DemoService:
-    """`sample` names the model in the catalogue; `rate_per_s` is the load it gets."""
+    """`model` is the class that it serves; `rate_per_s` is the load it gets."""
 
-    sample: str
+    name: str
+    model: type
     rate_per_s: float
     about: str
 
 
 SERVICES = (
-    DemoService("orientation", 30.0, "is a line of text upside down?"),
-    DemoService("magika", 10.0, "which of 214 types is a file of?"),
+    DemoService("handwriting", Handwriting, 30.0, "which digit is it? the nearest of examples"),
+    DemoService("tumours", Tumours, 10.0, "is it benign? fifty trees"),
 )
 
 
@@ -52,7 +54,7 @@ class Load:
             "url": self._url, "token": self._token, "tenant": TENANT, "duration_s": duration_s,
             "warmup_s": _WARMUP_S, "seed": 7,
             "targets": [
-                {"model": one.sample, "sample": one.sample, "rate_per_s": one.rate_per_s, "slo_s": SLO_MS / 1e3}
+                {"model": one.name, "rate_per_s": one.rate_per_s, "slo_s": SLO_MS / 1e3}
                 for one in SERVICES
             ],
         }  # fmt: skip

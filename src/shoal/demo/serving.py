@@ -7,7 +7,6 @@ from typing import Any
 from shoal.base.home import Home
 from shoal.core import Unavailable
 from shoal.demo.load import SERVICES, SLO_MS, TENANT, Load
-from shoal.demo.models import fetch, find
 from shoal.demo.play import Demo
 from shoal.demo.stage import PRICE_PER_HOUR
 from shoal.serve import read_status
@@ -20,9 +19,8 @@ _TRIES_ALONE = 3
 
 
 def deploy_the_services(demo: Demo) -> None:
-    """Fetch two published networks and deploy them with a latency objective."""
+    """Deploy two models with a latency objective; each is trained when its replica loads it."""
     demo.screen.heading("2. A fourth tenant deploys two real models as services, with a latency objective")
-    files = fetch([one.sample for one in SERVICES], progress=lambda *_: None)
     demo.admin.create_tenant(TENANT, weight=2.0, sandbox="none")
     token = demo.admin.create_token(TENANT, label="demo").token
     demo.enter_tenant(TENANT, token)
@@ -30,21 +28,22 @@ def deploy_the_services(demo: Demo) -> None:
     for one in SERVICES:
         manifest = {
             "kind": "service",
-            "name": one.sample,
+            "name": one.name,
             "priority_class": "guaranteed",
             "slo": {"p99": f"{SLO_MS:g}ms"},
-            "models": [{"name": one.sample, "source": str(files[one.sample])}],
+            "models": [
+                {"name": one.name, "source": f"{one.model.__module__}:{one.model.__name__}", "runtime": "callable"}
+            ],
             "resources": {"cpus": 0.5, "memory": "512MiB"},
         }
-        client.services.deploy(manifest, idempotency_key=f"demo-{one.sample}")
-    ready = [client.services.wait_ready(one.sample, timeout_s=60.0) for one in SERVICES]
+        client.services.deploy(manifest, idempotency_key=f"demo-{one.name}")
+    ready = [client.services.wait_ready(one.name, timeout_s=60.0) for one in SERVICES]
     endpoints = ready[0].endpoints
     if endpoints is None:
         raise Unavailable("the gateway does not say where it listens")
     demo.load = Load(endpoints.http, token, after=demo.after)
     for one in SERVICES:
-        model = find(one.sample)
-        demo.screen.say(f"  {one.sample:<12} {one.about} ({model.network}, {model.licence}), p99 <= {SLO_MS:g} ms")
+        demo.screen.say(f"  {one.name:<12} {one.about}, p99 <= {SLO_MS:g} ms")
     demo.report.extra["serving"] = {"slo_p99_ms": SLO_MS, "columns": [], "services": {}}
 
 
@@ -65,7 +64,7 @@ def serve_alone(demo: Demo) -> None:
 def serve_beside_the_training(demo: Demo) -> None:
     """From now on the services are under load while everything else happens."""
     seconds = _FAST_BESIDE_S if demo.report.extra.get("fast") else _BESIDE_S
-    rates = " and ".join(f"{one.rate_per_s:g}/s to {one.sample}" for one in SERVICES)
+    rates = " and ".join(f"{one.rate_per_s:g}/s to {one.name}" for one in SERVICES)
     demo.screen.say(f"  for the next {seconds:g} s, through all that follows, requests are sent: {rates}")
     load_of(demo).start(SHARED, seconds)
 
@@ -79,7 +78,7 @@ def count_the_answers(demo: Demo) -> None:
     lost = sum(facts["unanswered"] for column in found.values() for facts in column.values())
     asked = sum(facts["requests"] for column in found.values() for facts in column.values())
     kept = _kept(found[ALONE])
-    status = [demo.tenants[TENANT].services.get(one.sample) for one in SERVICES]
+    status = [demo.tenants[TENANT].services.get(one.name) for one in SERVICES]
     serving: dict[str, Any] = demo.report.extra["serving"]
     serving |= {"columns": list(found), "services": found, "cost": _cost(demo)}
     demo.screen.quote(_table(found))
@@ -128,9 +127,9 @@ def _table(measured: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
     ]
     for one in SERVICES:
         for column, services in measured.items():
-            facts = services[one.sample]
+            facts = services[one.name]
             lines.append(
-                f"{one.sample:<12} {column:<8} {facts['requests']:>8} {facts['p50_ms']:>8.2f} {facts['p99_ms']:>8.2f} "
+                f"{one.name:<12} {column:<8} {facts['requests']:>8} {facts['p50_ms']:>8.2f} {facts['p99_ms']:>8.2f} "
                 f"{facts['goodput_per_s']:>10.1f} {facts['within_slo']:>13.1%}"
             )
     return lines

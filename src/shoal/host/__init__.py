@@ -12,24 +12,22 @@ from shoal.base.faces import on_first_use
 
 if TYPE_CHECKING:
     from shoal.host.actuators.pace import Pace
-    from shoal.host.bench.limits import Limit, guard_process, guarded
-    from shoal.host.bench.rig import Phase, Rig, unlimited
-    from shoal.host.bench.trial import Compared, against_alone
-    from shoal.host.linux.native import MemoryKernel
+    from shoal.host.linux.topology import same_domain
+    from shoal.host.live.process import GuardProcess
+    from shoal.host.live.settings import GuardSettings
     from shoal.host.policy import POLICIES, make_policy
     from shoal.host.types import Group, Plan, Policy, Snapshot
 
 __all__ = [
-    "POLICIES", "Compared", "Group", "Limit", "MemoryKernel", "Pace", "Phase", "Plan", "Policy", "Rig", "Snapshot",
-    "against_alone", "guard_process", "guarded", "make_policy", "unlimited",
+    "POLICIES", "Group", "GuardProcess", "GuardSettings", "Pace", "Plan", "Policy", "Snapshot", "make_policy",
+    "same_domain",
 ]  # fmt: skip
 
 __getattr__ = on_first_use(globals(), {
     "actuators.pace": "Pace",
-    "bench.limits": "Limit guard_process guarded",
-    "bench.rig": "Phase Rig unlimited",
-    "bench.trial": "Compared against_alone",
-    "linux.native": "MemoryKernel",
+    "live.process": "GuardProcess",
+    "live.settings": "GuardSettings",
     "policy": "POLICIES make_policy",
+    "linux.topology": "same_domain",
     "types": "Group Plan Policy Snapshot",
 })  # fmt: skip

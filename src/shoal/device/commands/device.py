@@ -12,7 +12,6 @@ import typer
 from shoal.base.console.command import FAILED, CommandContext, JsonFlag, guarded
 from shoal.base.console.panels import TOOLS
 from shoal.core import NotFound
-from shoal.device.commands import simulate
 
 if TYPE_CHECKING:
     from shoal.base.console.output import FittedTable
@@ -24,7 +23,6 @@ device_app = typer.Typer(
     "`shoal run --device-memory 8GiB python train.py` starts one.",
     no_args_is_help=True,
 )
-simulate.register(device_app)
 
 
 def register(app: typer.Typer) -> None:
@@ -111,34 +109,6 @@ def rules(
                 print(f"{name}: " + ", ".join(f"{field} {value}" for field, value in values.items()))
 
         context.show(found, human)
-
-    guarded(context, act)
-
-
-@device_app.command("bench")
-def bench(
-    rounds: Annotated[int, typer.Option("--rounds", min=1000, help="Launches in each run.")] = 200_000,
-    json: JsonFlag = False,
-) -> None:
-    """What the gate adds to a launch on this machine, in CPU time. No accelerator takes part."""
-    context = CommandContext(json, None, None)
-
-    def act() -> None:
-        import tempfile
-
-        from shoal.device.bench import launch_cost_ns
-        from shoal.device.page import Page
-
-        with tempfile.TemporaryDirectory() as made:
-            path = Path(made) / "page"
-            Page.create(path, device="none").close()
-            found = {cls: launch_cost_ns(path, cls, rounds=rounds) for cls in ("guaranteed", "best-effort")}
-
-        def human() -> None:
-            for cls, took in found.items():
-                print(f"{cls:<11}  {took:.0f} ns a launch on a quiet device")
-
-        context.show({"launch_ns": found}, human)
 
     guarded(context, act)
 

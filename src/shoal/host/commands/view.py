@@ -10,11 +10,9 @@ from shoal.core import Capability, PriorityClass
 
 if TYPE_CHECKING:
     from shoal.host.guard.history import Change, Fault, Present
-    from shoal.host.guard.livebench import Measured
     from shoal.host.guard.loop import Tick
     from shoal.host.guard.replay import Replayed
     from shoal.host.linux.topology import Topology
-    from shoal.host.simulate import Comparison
     from shoal.host.types import GroupState, Plan, Reading, Setting, Snapshot
 
 _UNKNOWN = "n/a"
@@ -59,45 +57,6 @@ def limits(setting: Setting | None) -> str:
     return ", ".join(parts) or "-"
 
 
-def comparison(found: Comparison) -> None:
-    print(found.note)
-    for name, outcomes in found.outcomes.items():
-        print()
-        print(output.styled(name, "bold"))
-        rows = []
-        for policy, outcome in outcomes.items():
-            worst = min(outcome.guaranteed, key=lambda one: one.speed)
-            settle = _UNKNOWN if worst.settle_s is None else f"{worst.settle_s:.2f} s"
-            rows.append(
-                [
-                    policy, f"{outcome.speed:.3f}", ratio(worst.p50), ratio(worst.p99), f"{worst.violated:.0%}",
-                    "never" if worst.unsettled else settle, f"{outcome.work:.2f}",
-                    gigabytes(sum(one.bytes_per_s for one in outcome.best_effort)),
-                    f"{max((one.oscillations_per_min for one in outcome.best_effort), default=0.0):.0f}",
-                ]
-            )  # fmt: skip
-        columns = ["policy", "guaranteed", "p50", "p99", "late", "settles", "best-effort", "memory", "turns/min"]
-        output.put(output.table(columns, rows, last_gives_way=False))
-    print()
-    rows = [[name, number(found.efficiency(name))] for name in found.policies() if name != "none"]
-    output.put(output.table(["policy", "efficiency: guaranteed gain per best-effort loss, against none"], rows))
-
-
-def measured(found: Sequence[Measured]) -> None:
-    print("measured on this machine: an input pipeline, beside a flood of streaming stores")
-    rows = [
-        [
-            one.policy, f"{one.speed:.3f}", ratio(one.p50), ratio(one.p99), gigabytes(one.flood_bytes_per_s),
-            {True: "one domain", False: "different domains", None: "changed or unknown"}[one.same_domain],
-            f"{100 * one.guard_cpu:.2f} %",
-        ]
-        for one in found
-    ]  # fmt: skip
-    output.put(output.table(["policy", "pipeline", "p50", "p99", "flood", "cores in", "guard's cpu"], rows))
-    if not any(one.same_domain for one in found):
-        print("the two cores did not share a memory domain: there was next to nothing to guard against")
-
-
 def replayed_json(found: Sequence[Replayed], policy: str | None) -> dict[str, Any]:
     differences = [
         {
@@ -125,9 +84,7 @@ def replayed(found: Sequence[Replayed], policy: str | None) -> None:
         return
     print(f"{len(found)} ticks: {who} otherwise at {len(differing)} of them")
     if policy:
-        print(
-            "this is what it would have decided on what was seen; what it would have achieved tells `shoal guard bench`"
-        )
+        print("this is what it would have decided on what was seen, not what it would have achieved")
     rows = [
         [one.record.number, name, limits(one.record.plan.settings.get(name)), limits(one.plan.settings.get(name))]
         for one in differing[:_MOST_DIFFERENCES] for name in one.differs

@@ -51,7 +51,7 @@ class Model:
 
     def draw(self, seed: int) -> tuple[SimulatedKernel, ...]:
         """The kernels of one request or step, the same in each."""
-        rng = random.Random(f"{self.name} {seed}")  # noqa: S311
+        rng = random.Random(f"{self.name} {seed}")
         found = []
         for number in range(self.kernels):
             wanted = rng.lognormvariate(math.log(self.mean_us) - self.sigma**2 / 2, self.sigma)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from host.simulate.host import SimulatedHost
+from host.simulate.outcome import Outcome, judge
+from host.simulate.workloads import Scenario
 from shoal.host.guard.loop import Applied, Loop, Tick
-from shoal.host.simulate.host import SimulatedHost
-from shoal.host.simulate.outcome import Outcome, judge
-from shoal.host.simulate.workloads import Scenario
 from shoal.host.types import Plan, Policy
 
 _LEAST_TICK_S = 0.01

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from shoal.host.bench.limits import Limit
-from shoal.host.bench.rig import LEAST_CPU, LEAST_STEPS, MOST_TAKEN, SETTLE_S, Phase, Rig, Window, unlimited
+from host.limits import Limit
+from host.rig import LEAST_CPU, LEAST_STEPS, MOST_TAKEN, SETTLE_S, Phase, Rig, Window, unlimited
 from shoal.host.linux.native import MemoryKernel
 
 FLOODS = frozenset({MemoryKernel.NT_STORE, MemoryKernel.STORE, MemoryKernel.READ, MemoryKernel.TRIAD})

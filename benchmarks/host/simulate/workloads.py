@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
+from host.simulate.physics import ZEN4_PATH
 from shoal.core import Invalid, PriorityClass
-from shoal.host.simulate.physics import ZEN4_PATH
 from shoal.host.types import Control, Domain, Group
 
 

@@ -1,4 +1,4 @@
-"""Policies against each other, on a set of workloads. Simulated, and every result says so."""
+"""Policies against each other, on a set of workloads, simulated."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from host.simulate.oracle import best_static
+from host.simulate.outcome import Outcome
+from host.simulate.run import simulate
+from host.simulate.workloads import Drift, HostSpec, Mechanism, Placed, Scenario, Sensing
 from shoal.core import Invalid, PriorityClass
 from shoal.host.policy import POLICIES, make_policy
-from shoal.host.simulate.oracle import best_static
-from shoal.host.simulate.outcome import Outcome
-from shoal.host.simulate.run import simulate
-from shoal.host.simulate.workloads import Drift, HostSpec, Mechanism, Placed, Scenario, Sensing
 from shoal.host.types import Control, Domain, Group
 
-SIMULATED = "simulated: no workload ran; contention is a model fitted to one machine (docs/results/host.md)"
 ORACLE = "oracle"
 
 
@@ -23,7 +22,6 @@ class Comparison:
     """`outcomes` by scenario, then policy; each scenario has `none`."""
 
     outcomes: Mapping[str, Mapping[str, Outcome]]
-    note: str = SIMULATED
 
     def efficiency(self, policy: str) -> float | None:
         """What guaranteed work gains against `none`, per unit of work that best-effort work loses, both as parts of
@@ -37,17 +35,6 @@ class Comparison:
     def policies(self) -> tuple[str, ...]:
         first = next(iter(self.outcomes.values()), {})
         return tuple(first)
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "simulated": True,
-            "note": self.note,
-            "efficiency": {name: self.efficiency(name) for name in self.policies()},
-            "scenarios": {
-                name: {policy: outcome.as_json() for policy, outcome in found.items()}
-                for name, found in self.outcomes.items()
-            },
-        }
 
 
 def compare(policies: Iterable[str] = (*POLICIES, ORACLE), scenarios: Sequence[Scenario] | None = None) -> Comparison:

@@ -1,7 +1,7 @@
 """A neighbour that does one thing to memory, as hard as it can: `--kernel nt-store` is the worst (streaming stores, as
 in a large memset or copy), `spin` only takes CPU time.
 
-    python -m shoal.host.bench.neighbour --kernel nt-store --cpu 1
+    python benchmarks/host/neighbour.py --kernel nt-store --cpu 1
 
 Runs until it is killed, or its parent ends. With `--page FILE`, the first 8 bytes of the file count the bytes moved.
 """

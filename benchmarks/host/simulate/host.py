@@ -7,11 +7,11 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from host.simulate.physics import LEAK, Flow, Moment, latency_ns, moments, saturation, slowdown
+from host.simulate.workloads import BEST_EFFORT, GUARANTEED, Mechanism, Placed, Scenario
 from shoal.base.statistics import weighted_quantile
 from shoal.core import PriorityClass
 from shoal.host.sensors.undisturbed import Undisturbed
-from shoal.host.simulate.physics import LEAK, Flow, Moment, latency_ns, moments, saturation, slowdown
-from shoal.host.simulate.workloads import BEST_EFFORT, GUARANTEED, Mechanism, Placed, Scenario
 from shoal.host.types import UNLIMITED, DomainState, GroupState, Missing, Reading, Setting, Snapshot
 
 _ABSENT = Reading(Missing("this simulated host has no such sensor"))
@@ -71,7 +71,7 @@ class SimulatedHost:
         self._now = 0.0
         self._settings: dict[str, Setting] = {}
         self._pending: tuple[float, dict[str, Setting]] | None = None
-        self._random = random.Random(scenario.seed)  # noqa: S311 - reproducible noise
+        self._random = random.Random(scenario.seed)
         self._wander = 0.0
         self._alone: dict[str | int, Undisturbed] = {}
         self._known: dict[object, tuple[list[_Part], dict[int, list[Moment]]]] = {}

@@ -1,4 +1,4 @@
-"""Real calls for the demo's networks, and what a right answer to each says.
+"""Real calls for the two small networks, and what a right answer to each says.
 
 A `Sample` is one call: inputs as the network wants them, and a check that turns the outputs into a sentence and a
 judgement. Lines of text are rendered, so what they say is known; files are those of this package and of installed ones.
@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.demo.models import pictures
-from shoal.demo.models.catalogue import find
+from models import pictures
 
 Values = Mapping[str, NDArray[Any]]
 """Arrays by the names of a model's inputs or outputs."""
@@ -40,16 +39,6 @@ class Sample:
     what: str
     inputs: Values
     check: Callable[[Values], Verdict]
-
-
-def sample(name: str, seed: int = 0) -> Sample:
-    """The call of this seed for this model. Raises NotFound, and Unavailable where a picture needs Pillow."""
-    return _MAKERS[find(name).name](np.random.default_rng(seed))
-
-
-def samples(name: str, count: int, seed: int = 0) -> list[Sample]:
-    """`count` different calls; the same ones each time."""
-    return [sample(name, seed + number) for number in range(count)]
 
 
 def only(outputs: Values) -> NDArray[Any]:
@@ -84,7 +73,7 @@ def line(rng: np.random.Generator) -> tuple[str, pictures.Pixels]:
     return text, pictures.text_line(text, size=int(rng.integers(24, 33)), ink=int(rng.integers(0, 90)))
 
 
-def _orientation(rng: np.random.Generator) -> Sample:
+def orientation(rng: np.random.Generator) -> Sample:
     text, pixels = line(rng)
     turned = bool(rng.integers(2))
     if turned:
@@ -104,7 +93,7 @@ _TYPES = {32: "csv", 46: "elf", 64: "gzip", 86: "jpeg", 143: "python", 153: "rst
 _EDGE, _BLOCK, _PADDING = 1024, 4096, 256
 
 
-def _magika(rng: np.random.Generator) -> Sample:
+def magika(rng: np.random.Generator) -> Sample:
     kinds = _files()
     kind = str(rng.choice(sorted(kinds)))
     file = kinds[kind][int(rng.integers(len(kinds[kind])))]
@@ -135,7 +124,7 @@ def _files() -> dict[str, list[Path]]:
     """Files of known types: this package's own sources, and what scikit-learn and NumPy brought along."""
     learn, numbers = _package("sklearn"), _package("numpy")
     found = {
-        "python": [*Path(__file__).parents[2].rglob("*.py")],
+        "python": [*_package("shoal").rglob("*.py")],
         "csv": [learn / "datasets" / "data" / name for name in ("iris.csv", "wine_data.csv", "breast_cancer.csv")],
         "gzip": [*(learn / "datasets" / "data").glob("*.csv.gz")],
         "jpeg": [*(learn / "datasets" / "images").glob("*.jpg")],
@@ -152,6 +141,3 @@ def _package(name: str) -> Path:
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(f"{name} is not installed", name=name)
     return Path(spec.origin).parent
-
-
-_MAKERS: Mapping[str, Callable[[np.random.Generator], Sample]] = {"orientation": _orientation, "magika": _magika}

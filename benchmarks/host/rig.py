@@ -24,9 +24,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from host.limits import Feed, Limit, prefer
+from host.neighbour import counter
 from shoal.core import Unavailable
-from shoal.host.bench.limits import Feed, Limit, prefer
-from shoal.host.bench.neighbour import counter
 from shoal.host.linux.fs import LINUX, family
 from shoal.host.linux.native import MemoryKernel, load
 from shoal.host.linux.topology import decided
@@ -277,7 +277,7 @@ class Rig:
         self, stack: ExitStack, module: str, *arguments: str, environment: dict[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-m", f"shoal.host.bench.{module}", *arguments],
+            [sys.executable, "-m", f"host.{module}", *arguments],
             env=os.environ | (environment or {}),
             start_new_session=True,  # a scheduling group of its own, which can be put before the machine's other work
         )

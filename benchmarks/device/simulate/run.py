@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
 
+from device.simulate.device import Loop, Shared, TimeSliced
+from device.simulate.programs import Gate, Gated, Profiles, RateControl, Service, Training
+from device.simulate.workloads import SERVICES, TRAININGS, DeviceSpec
 from shoal.base import arrivals
 from shoal.base.statistics import quantile
 from shoal.core import Invalid
 from shoal.device import native
 from shoal.device.policy import Rules, Ways
-from shoal.device.simulate.device import Loop, Shared, TimeSliced
-from shoal.device.simulate.programs import Gate, Gated, Profiles, RateControl, Service, Training
-from shoal.device.simulate.workloads import SERVICES, TRAININGS, DeviceSpec
-
-SIMULATED = "simulated: no device took part; kernels and the device are models (docs/how/device.md)"
 
 
 class System(StrEnum):
@@ -58,10 +55,6 @@ class Outcome:
     throughput: float
     pieces: int = 0
     violations: int = 0
-    note: str = SIMULATED
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

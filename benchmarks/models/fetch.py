@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 
+from models.catalogue import Model, Wheel, find
 from shoal.base.locks import lock_file
 from shoal.core import Unavailable
-from shoal.demo.models.catalogue import Model, Wheel, find
 from shoal.inference import BadModel
 
 Progress = Callable[[str], None]

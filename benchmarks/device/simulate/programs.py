@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from device.simulate.device import Loop, Piece
+from device.simulate.workloads import MS, US, DeviceSpec, Model, SimulatedKernel
 from shoal.device import native
 from shoal.device.policy import Class, Verdict, Way, Ways
-from shoal.device.simulate.device import Loop, Piece
-from shoal.device.simulate.workloads import MS, US, DeviceSpec, Model, SimulatedKernel
 
 SERVICE = 0
 """The service's index among the tenants; training has those after it."""
