@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from shoal.cli.serving import scheduled
 from shoal.core import Invalid, Money
-from shoal.measure.baselines.dutycycle import DutyCycle
 from shoal.measure.planning.feasibility import Feasibility, limited, simulate
-from shoal.measure.planning.plan_check import Confirmed, Simulated
+from shoal.measure.planning.plan_check import Simulated
 from shoal.measure.planning.profiles import Demand, ExecutionTime, ModelProfile, ServerType
 from shoal.measure.planning.queueing import Queueing
 from shoal.measure.planning.simulated import Serve, SimulatedServer
@@ -233,7 +232,7 @@ def test_a_rare_model_is_let_on_a_wide_server_though_its_objective_is_tight() ->
     assert fit.latency_s[0] <= 0.5
 
 
-@pytest.mark.parametrize("model", [Queueing(), DutyCycle(), Simulated(SERVED)], ids=lambda one: one.name)
+@pytest.mark.parametrize("model", [Queueing(), Simulated(SERVED)], ids=lambda one: one.name)
 def test_every_model_names_the_constraint(model: Feasibility) -> None:
     fat = Demand(profile("fat", 0.01, memory=9 * GIB), 1, 0.1)
     assert model.judge([fat], server(1, memory=8 * GIB)).reason.code == "memory"
@@ -249,30 +248,6 @@ def test_every_model_names_the_constraint(model: Feasibility) -> None:
     assert len(fit.batches) == len(fit.latency_s) == 1
     idle = Demand(profile("idle", 0.01), 0, 0.1)
     assert model.judge([idle, easy], server(1)).holds
-
-
-def test_the_duty_cycle_is_nexus_own() -> None:
-    """At most batch 8 in 20 ms: 2 x 20 ms within 40 ms, so 400 requests a second and not more."""
-    model = ModelProfile("m", tuple(ExecutionTime.constant(0.004 + 0.002 * b, batch=b) for b in range(1, 9)))
-    kind = server()
-    assert DutyCycle().judge([Demand(model, 399.9, 0.0401)], kind).holds
-    assert not DutyCycle().judge([Demand(model, 420, 0.0401)], kind).holds
-    # Two sessions share a cycle as long as their executions fit into it.
-    pair = [Demand(model, 100, 0.1), Demand(ModelProfile("n", model.times), 100, 0.1)]
-    fit = DutyCycle().judge(pair, kind)
-    assert fit.holds
-    assert max(fit.latency_s) <= 0.1
-
-
-def test_confirmation_does_not_believe_a_model_that_lies() -> None:
-    class Blind(Queueing):
-        def judge(self, demands, server):  # type: ignore[no-untyped-def]
-            fit = super().judge([Demand(demands[0].profile, 0.001, demands[0].slo_s)], server)
-            return type(fit)(True, 0.1, fit.reason, (1,) * len(demands), (0.01,) * len(demands))
-
-    crowd = [Demand(profile("m", 0.01), 95, 0.02)]
-    assert Blind().judge(crowd, server()).holds
-    assert Confirmed(Blind(), SERVED).judge(crowd, server()).reason.code == "simulation"
 
 
 def test_a_simulation_ends_when_its_outcome_is_sure() -> None:
