@@ -40,7 +40,8 @@ from shoal.core import ShoalError
 from shoal.measure.live import live_trial
 from shoal.measure.load.generator import ClosedLoad, OpenLoad, Settings, drive, run
 from shoal.measure.load.oip import Prepared, prepare
-from shoal.measure.search.capacity import Capacity, Effort, Goal, find_capacity
+from shoal.measure.search.capacity import Capacity, find_capacity
+from shoal.measure.search.judge import Effort, Goal
 from shoal.measure.statistics import geometric_mean, quantile_of
 from shoal.measure.types import Floats, Target
 

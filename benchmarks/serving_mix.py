@@ -38,8 +38,8 @@ from shoal.base.arrivals import bursty
 from shoal.measure.live import measure_capacity
 from shoal.measure.load.generator import Settings
 from shoal.measure.load.traces import Trace, read_trace
-from shoal.measure.search.capacity import Effort, Goal
 from shoal.measure.search.concurrent import ConcurrentLoad
+from shoal.measure.search.judge import Effort, Goal
 from shoal.measure.statistics import Estimate
 from shoal.measure.types import Floats, LoadResult
 from shoal.serve import DEFAULT_SCHEDULER, SCHEDULERS

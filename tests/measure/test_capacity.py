@@ -16,7 +16,8 @@ from scipy.optimize import brentq
 from scipy.stats import binomtest
 
 from shoal.core import Invalid
-from shoal.measure.search.capacity import Effort, Goal, Judge, Trial, Verdict, find_capacity
+from shoal.measure.search.capacity import find_capacity
+from shoal.measure.search.judge import Effort, Goal, Judge, Trial, Verdict
 from shoal.measure.types import Floats
 from tests.measure.servers import queue_probe
 

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from shoal.measure.planning.profiles import Demand, ExecutionTime, ModelProfile, ServerType
     from shoal.measure.planning.simulated import Serve, SimulatedServer
     from shoal.measure.search.capacity import Capacity, find_capacity
-    from shoal.measure.search.frontier import Frontier, find_frontier
+    from shoal.measure.search.frontier import find_frontier
     from shoal.measure.search.judge import Effort, Goal, Verdict
+    from shoal.measure.search.pareto import Frontier
     from shoal.measure.statistics import Estimate
     from shoal.measure.types import Failure, Floats, LoadResult, Target
 
@@ -49,8 +50,9 @@ __getattr__ = on_first_use(globals(), {
     "planning.profiles": "Demand ExecutionTime ModelProfile ServerType",
     "planning.simulated": "Serve SimulatedServer",
     "search.capacity": "Capacity find_capacity",
-    "search.frontier": "Frontier find_frontier",
+    "search.frontier": "find_frontier",
     "search.judge": "Effort Goal Verdict",
+    "search.pareto": "Frontier",
     "statistics": "Estimate",
     "types": "Failure Floats LoadResult Target",
 })  # fmt: skip

@@ -108,8 +108,9 @@ def frontier(
     from shoal.measure.cost import mix_cost
     from shoal.measure.progress import bar, clear
     from shoal.measure.search.concurrent import ConcurrentLoad, ConcurrentProbe
-    from shoal.measure.search.frontier import VectorTrial, find_frontier
+    from shoal.measure.search.frontier import find_frontier
     from shoal.measure.search.judge import Effort, Goal
+    from shoal.measure.search.pareto import VectorTrial
 
     specs = _specs(target, sending)
     goals = {one.name: Goal(seconds_of(_third(one, "SLO"), f"--target {one.name}"), one.p) for one in specs}

@@ -164,7 +164,7 @@ def capacity(
     from shoal.measure.commands import view
     from shoal.measure.live import measure_capacity
     from shoal.measure.progress import bar, clear
-    from shoal.measure.search.capacity import Effort, Goal
+    from shoal.measure.search.judge import Effort, Goal
     from shoal.measure.types import Target
 
     def told(trial: Trial) -> None:

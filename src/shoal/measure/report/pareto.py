@@ -21,7 +21,7 @@ from shoal.base.report import (
     duration,
 )
 from shoal.measure.report.words import or_else
-from shoal.measure.search.frontier import Frontier
+from shoal.measure.search.pareto import Frontier
 from shoal.measure.types import Floats
 
 
