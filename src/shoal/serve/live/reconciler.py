@@ -21,7 +21,7 @@ from shoal.core import Unavailable, token_digest
 from shoal.extension import Server
 from shoal.serve.contract import Deployment, ServiceStatus, TenantEntry, connection_name
 from shoal.serve.live import steps
-from shoal.serve.live.gateway import GatewayDesired, ManagedGateway, ObservedGateway
+from shoal.serve.live.gateway import GatewayDesired, LocalGateway, ObservedGateway
 from shoal.serve.live.manager import LETTER, LiveService, ServiceManager
 from shoal.serve.live.plan import Cancel, ObservedService, Plan, plan
 from shoal.serve.live.records import ServiceChange, ServiceRecord
@@ -35,7 +35,7 @@ class ServiceReconciler(BackgroundLoop):
     """`replica_token` gives the token of a service's generation, the same each time."""
 
     def __init__(
-        self, services: ServiceManager, server: Server, gateway: ManagedGateway, *,
+        self, services: ServiceManager, server: Server, gateway: LocalGateway, *,
         replica_token: Callable[[str, int], str],
         every_s: float = 0.25,
         retry_s: float = 1.0,

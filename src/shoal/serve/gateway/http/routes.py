@@ -100,7 +100,7 @@ def _live(_front: HttpFront, _asked: Asked) -> Any:
 def _ready(front: HttpFront, _asked: Asked) -> Any:
     if front.draining:
         raise NotReady("the server is being stopped")
-    if not front.backend.ready():
+    if not front.gateway.ready():
         raise NotReady("not every model is loaded")
     return {"ready": True}
 
@@ -110,21 +110,21 @@ def _server(_front: HttpFront, _asked: Asked) -> Any:
 
 
 def _metadata(front: HttpFront, asked: Asked) -> Any:
-    return documents.metadata(front.backend.metadata(asked.tenant, asked.route.model, asked.route.version))
+    return documents.metadata(front.gateway.metadata(asked.tenant, asked.route.model, asked.route.version))
 
 
 def _config(front: HttpFront, asked: Asked) -> Any:
-    return documents.config(front.backend.metadata(asked.tenant, asked.route.model, asked.route.version))
+    return documents.config(front.gateway.metadata(asked.tenant, asked.route.model, asked.route.version))
 
 
 def _model_ready(front: HttpFront, asked: Asked) -> Any:
-    if not front.backend.model_ready(asked.tenant, asked.route.model, asked.route.version):
+    if not front.gateway.model_ready(asked.tenant, asked.route.model, asked.route.version):
         raise NotReady("the model is not loaded", where=f"model {asked.route.model!r:.80}")
     return {"name": asked.route.model, "ready": True}
 
 
 def _statistics(front: HttpFront, asked: Asked) -> Any:
-    return documents.statistics(front.backend.statistics(asked.tenant, asked.route.model or None, asked.route.version))
+    return documents.statistics(front.gateway.statistics(asked.tenant, asked.route.model or None, asked.route.version))
 
 
 _OF_MODEL = {"ready": _model_ready, "stats": _statistics, "config": _config}
@@ -134,18 +134,18 @@ def _index(front: HttpFront, asked: Asked) -> Any:
     ready_only = _document(asked.body).get("ready", False)
     if type(ready_only) is not bool:
         raise BadRequest("must be true or false", where="ready")
-    return documents.index(front.backend.index(asked.tenant, ready_only))
+    return documents.index(front.gateway.index(asked.tenant, ready_only))
 
 
 def _load(front: HttpFront, asked: Asked) -> Any:
     if _document(asked.body).get("parameters"):
         raise BadRequest("a model is loaded as it was deployed", where="parameters", hint="deploy another version")
-    return front.backend.load(asked.tenant, asked.route.model)
+    return front.gateway.load(asked.tenant, asked.route.model)
 
 
 def _unload(front: HttpFront, asked: Asked) -> Any:
     _document(asked.body)  # `unload_dependents` is all that may be in it, and no model has any
-    return front.backend.unload(asked.tenant, asked.route.model)
+    return front.gateway.unload(asked.tenant, asked.route.model)
 
 
 def _region_status(front: HttpFront, asked: Asked) -> Any:
