@@ -35,8 +35,7 @@ from shoal.extension.web import (
 )
 from shoal.serve import models
 from shoal.serve.lifecycle import ServiceState
-from shoal.serve.live.extension import Serve
-from shoal.serve.live.manager import ServiceManager
+from shoal.serve.live.manager import ServiceManager, Serving
 from shoal.serve.live.records import ServiceFilter, ServiceRecord
 from shoal.serve.live.responses import service_detail, service_view
 from shoal.serve.manifest import SERVICE, parse_service, service_schema
@@ -48,7 +47,7 @@ ServiceRef = Annotated[str, Path(description="the service's name, or its id", ma
 
 
 async def get_services(request: Request) -> ServiceManager:
-    return extension_of(request, Serve).services
+    return extension_of(request, Serving).services
 
 
 Manager = Annotated[ServiceManager, Depends(get_services)]
@@ -223,7 +222,7 @@ async def history(
 ) -> Response:
     """Latency, rate and refusals as the gateway measured them, of a day at most."""
     service = await find_service(services, who, ref, tenant=tenant)
-    return answer(extension_of(request, Serve).histories.view(service.id).model_dump())
+    return answer(extension_of(request, Serving).histories.view(service.id).model_dump())
 
 
 @router.get("/{ref}/events", summary="The events of one service and its replicas", responses=EVENTS_ANSWERED)

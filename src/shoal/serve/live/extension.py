@@ -19,14 +19,14 @@ from shoal.contract.pages import Column, Figure, Page, Table, Value
 from shoal.contract.records import Event
 from shoal.core import KillCauses, Miss, Money, NeededBundles, Objectives, Sandbox, Telemetry
 from shoal.engine import Gang, Mount
-from shoal.extension import Extension, LiveJob, Section, Server
+from shoal.extension import LiveJob, Section, Server
 from shoal.extension.history import WRITE_EVERY_S
 from shoal.extension.metrics import gauge
 from shoal.serve.contract import TOKEN_VARIABLE, Address, GatewayConfig, connection_name, parse_replica_name
 from shoal.serve.lifecycle import ServiceEvent
 from shoal.serve.live.gateway import LocalGateway
 from shoal.serve.live.history import ServiceHistories
-from shoal.serve.live.manager import ServiceManager
+from shoal.serve.live.manager import ServiceManager, Serving
 from shoal.serve.live.reconciler import ServiceReconciler
 from shoal.serve.live.tables import TABLES
 from shoal.store import Tables
@@ -75,7 +75,7 @@ class ServeSection(Section):
         )
 
 
-class Serve(Extension):
+class Serve(Serving):
     """Deploys services and keeps their replicas running behind one gateway. `gateway` takes the place of this
     machine's in tests."""
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from shoal.contract.lifecycle import Desired, JobState
 from shoal.contract.records import JobRecord
 from shoal.core import Conflict, NotFound, Reason
-from shoal.extension import LiveJob, Server
+from shoal.extension import Extension, LiveJob, Server
 from shoal.serve.contract import GatewayStatus, ServiceStatus, parse_replica_name
 from shoal.serve.lifecycle import ServiceState
 from shoal.serve.live import steps
 from shoal.serve.live.gateway import LocalGateway, ObservedGateway
+from shoal.serve.live.history import ServiceHistories
 from shoal.serve.live.plan import UNSEEN, ObservedService, Plan, PlannedReplica
 from shoal.serve.live.records import ServiceChange, ServiceFilter, ServiceRecord
 from shoal.serve.live.replicas import replica_job
@@ -366,3 +367,10 @@ def _replica(live: LiveJob) -> PlannedReplica:
         last=job.message,
         why=waits if queued else "",
     )  # fmt: skip
+
+
+class Serving(Extension):
+    """The extension that has the services, as its routes know it."""
+
+    services: ServiceManager
+    histories: ServiceHistories
