@@ -1,4 +1,4 @@
-"""What became of requests in a simulation of the schedulers: by queue and by tenant, and execution times to draw."""
+"""Outcome of a simulation of the schedulers, by queue and by tenant; and execution times to draw."""
 
 from __future__ import annotations
 

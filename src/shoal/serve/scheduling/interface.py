@@ -1,4 +1,4 @@
-"""What goes into a scheduler between tenants, and what it decides."""
+"""Input of a scheduler between tenants, and its decisions: queues, requests, batches, refusals."""
 
 from __future__ import annotations
 
