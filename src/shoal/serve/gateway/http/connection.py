@@ -19,7 +19,7 @@ from shoal.inference.protocol import requests, responses
 from shoal.inference.protocol.requests import Reply
 from shoal.inference.types import InferRequest
 from shoal.serve.gateway.http import answers
-from shoal.serve.gateway.http.routes import Asked, HttpRoute, find
+from shoal.serve.gateway.http.routes import HttpRoute, find
 from shoal.serve.protocol.errors import Unauthorized, WrongMethod
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ class InferenceConnection(Connection[HttpCall]):
             request, reply = self._decode(call, body)
             self._start(call, self._work(call, partial(front.gateway.infer, request), reply))
         elif route.waits:
-            self._start(call, self._work(call, partial(route.act, front, Asked(route, call.tenant, body))))
+            self._start(call, self._work(call, partial(route.act, front, call, body)))
         else:
-            self._succeed(route.act(front, Asked(route, call.tenant, body)))
+            self._succeed(route.act(front, call, body))
 
     def failure(self, error: Exception, rest: bytes) -> bytes:
         return answers.failure(error, rest)
