@@ -30,6 +30,8 @@ from shoal.serve.live.routes import rolling
 
 log = structlog.get_logger("shoal.reconciler")
 
+_RETRY_S = 1.0
+
 
 class ServiceReconciler(BackgroundLoop):
     """`replica_token` gives the token of a service's generation, the same each time."""
@@ -38,7 +40,6 @@ class ServiceReconciler(BackgroundLoop):
         self, services: ServiceManager, server: Server, gateway: LocalGateway, *,
         replica_token: Callable[[str, int], str],
         every_s: float = 0.25,
-        retry_s: float = 1.0,
     ) -> None:  # fmt: skip
         self._services = services
         self._server = server
@@ -46,7 +47,6 @@ class ServiceReconciler(BackgroundLoop):
         self._replica_token = replica_token
         self._turns = Turns(log, "services held up", server.on_fatal)
         self._every_s = every_s
-        self._retry_s = retry_s
         self._wake = asyncio.Event()
         self._owners: tuple[tuple[TenantEntry, ...], tuple[str, ...]] | None = None
 
@@ -81,7 +81,7 @@ class ServiceReconciler(BackgroundLoop):
                 return
             if turn.held_up:
                 busy = True
-                await asyncio.sleep(self._retry_s)
+                await asyncio.sleep(_RETRY_S)
 
     async def _next(self, busy: bool) -> None:
         """Without services there is nothing to look at until one is deployed."""
