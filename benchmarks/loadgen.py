@@ -20,9 +20,10 @@ from typing import Any
 import uvloop
 
 from shoal.core import Invalid, ShoalError
-from shoal.measure.load.oip import Encoding, prepare
+from shoal.measure.load import Encoding
+from shoal.measure.load.oip import prepare
 from shoal.measure.load.wire import Pool
-from shoal.measure.search.capacity import Goal
+from shoal.measure.search.judge import Goal
 from shoal.measure.types import Target
 
 _SAMPLES = 1024

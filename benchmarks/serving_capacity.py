@@ -31,6 +31,7 @@ import numpy as np
 from common import Row, parser, report
 from loadgen import LoadGenRun, oip_system, run_loadgen
 from models import samples
+from ramps import in_chunks, ramp
 from serving_common import VARIETY, gateway, note, options_of, rows, service
 from serving_overhead import in_process
 
@@ -39,7 +40,8 @@ from shoal.core import ShoalError
 from shoal.measure.live import live_trial
 from shoal.measure.load.generator import ClosedLoad, OpenLoad, Settings, drive, run
 from shoal.measure.load.oip import Prepared, prepare
-from shoal.measure.search.capacity import Capacity, Effort, Goal, find_capacity, in_chunks, ramp
+from shoal.measure.search.capacity import Capacity, find_capacity
+from shoal.measure.search.judge import Effort, Goal
 from shoal.measure.statistics import geometric_mean, quantile_of
 from shoal.measure.types import Floats, Target
 

@@ -29,8 +29,9 @@ from shoal.measure import report as pages
 from shoal.measure.cost import MixCost, mix_cost
 from shoal.measure.load.generator import Settings
 from shoal.measure.search.concurrent import ConcurrentLoad, ConcurrentProbe
-from shoal.measure.search.frontier import Frontier, VectorTrial, find_frontier
+from shoal.measure.search.frontier import find_frontier
 from shoal.measure.search.judge import Effort, Goal
+from shoal.measure.search.pareto import Frontier, VectorTrial
 from shoal.measure.statistics import Estimate
 
 SLO_S = {"orientation": 0.05, "page-rotation": 0.1, "magika": 0.1, "silero-vad": 0.02}

@@ -38,8 +38,8 @@ from shoal.base.arrivals import bursty
 from shoal.measure.live import measure_capacity
 from shoal.measure.load.generator import Settings
 from shoal.measure.load.traces import Trace, read_trace
-from shoal.measure.search.capacity import Effort, Goal
 from shoal.measure.search.concurrent import ConcurrentLoad
+from shoal.measure.search.judge import Effort, Goal
 from shoal.measure.statistics import Estimate
 from shoal.measure.types import Floats, LoadResult
 from shoal.serve import DEFAULT_SCHEDULER, SCHEDULERS
@@ -115,7 +115,8 @@ def made(trace: Trace | None, whole_s: float) -> Iterator[Load]:
             yield Load(BURST_OVER_MEAN, None, seed)
             continue
         begin_s = seed * max(0.0, trace.duration_s - whole_s) / (len(TENANTS) - 1)
-        window = trace.window(begin_s, begin_s + whole_s)
+        kept = (trace.times_s >= begin_s) & (trace.times_s < begin_s + whole_s)
+        window = Trace(trace.times_s[kept] - begin_s)
         counts = np.bincount(window.times_s.astype(np.int64), minlength=int(whole_s))
         yield Load(float(np.quantile(counts, 0.99) / counts.mean()), window, seed)
 

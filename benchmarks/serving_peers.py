@@ -41,9 +41,10 @@ from serving_common import VARIETY, first_in_line, gateway, note, options_of, ro
 from serving_overhead import in_process
 
 from shoal.core import ShoalError
+from shoal.measure.load import Encoding
 from shoal.measure.load.generator import ClosedLoad, Settings, drive, run
 from shoal.measure.load.inputs import given_inputs
-from shoal.measure.load.oip import Client, Encoding, Prepared, prepare
+from shoal.measure.load.oip import Client, Prepared, prepare
 from shoal.measure.load.wire import Address, head
 from shoal.measure.statistics import geometric_mean
 from shoal.measure.types import Target

@@ -33,9 +33,10 @@ from random import Random
 from typing import NamedTuple
 
 from common import Row, parser, report
+from simulated import Simulation, affine, simulate
 
 from shoal.base.arrivals import poisson
-from shoal.serve import QueueSpec, Simulation, Stream, affine, make_scheduler, simulate
+from shoal.serve import QueueSpec, Stream, make_scheduler
 
 Work = tuple[float, float]
 """Bytes and seconds of one request."""

@@ -33,7 +33,7 @@ from shoal.schedule.presets import ScheduleSettings
 from shoal.serve import lifecycle as services
 from shoal.serve.lifecycle import ServiceState
 from shoal.serve.live.extension import Serve, ServeSection
-from shoal.serve.live.gateway import GatewayDesired, ManagedGateway, ObservedGateway
+from shoal.serve.live.gateway import GatewayDesired, LocalGateway, ObservedGateway
 from shoal.serve.live.manager import ServiceManager
 from shoal.serve.live.records import ServiceFilter
 from shoal.serve.live.repository import ServiceRepository
@@ -74,7 +74,7 @@ class World:
     engine: SimulatedEngine | None = None
     crashes: int = 0
     dead: asyncio.Event = field(default_factory=asyncio.Event)
-    gateway: ManagedGateway | None = None
+    gateway: LocalGateway | None = None
     schedule: ScheduleSettings | None = None
     questioner: Questioner | None = None
 
@@ -160,7 +160,7 @@ class NoGateway:
         return None
 
 
-def chosen(*, gateway: ManagedGateway | None = None, schedule: ScheduleSettings | None = None) -> list[Chosen]:
+def chosen(*, gateway: LocalGateway | None = None, schedule: ScheduleSettings | None = None) -> list[Chosen]:
     """The server's extensions as simulations use them: services behind this gateway, rounds with these settings."""
 
     class Behind(Serve):

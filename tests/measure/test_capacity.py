@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ramps import in_chunks, ramp
 from scipy.optimize import brentq
 from scipy.stats import binomtest
 
 from shoal.core import Invalid
-from shoal.measure.search.capacity import Effort, Goal, Judge, Trial, Verdict, find_capacity, in_chunks, ramp
+from shoal.measure.search.capacity import find_capacity
+from shoal.measure.search.judge import Effort, Goal, Judge, Trial, Verdict
 from shoal.measure.types import Floats
 from tests.measure.servers import queue_probe
 

@@ -17,9 +17,10 @@ from shoal.cli.serving import scheduled
 from shoal.core import Invalid, Money
 from shoal.measure.planning.profiles import Demand, ExecutionTime, ModelProfile, ServerType
 from shoal.measure.planning.simulated import SimulatedServer
-from shoal.measure.search.frontier import Frontier, NoCapacity, VectorTrial, find_frontier
+from shoal.measure.search.frontier import NoCapacity, find_frontier
 from shoal.measure.search.judge import Effort, Goal, Judge, Verdict
 from shoal.measure.search.monotone import Region
+from shoal.measure.search.pareto import Frontier, VectorTrial
 from shoal.measure.statistics import Estimate
 from shoal.measure.types import Floats
 

@@ -93,7 +93,7 @@ def test_servers_of_a_plan_that_are_alike_are_one_line(files: tuple[Path, Path])
 
 
 @pytest.mark.few(count=1)
-@pytest.mark.parametrize("model", ["queueing", "duty-cycle", "simulated"])
+@pytest.mark.parametrize("model", ["queueing", "simulated"])
 def test_plan_takes_every_model(files: tuple[Path, Path], model: str) -> None:
     told = call("plan", "--profiles", files[0], "--servers", files[1], "-r", "resnet=20,200ms", "--model", model)
     assert told.exit_code == 0

@@ -20,7 +20,7 @@ from shoal.measure.load.alarm import Alarm
 from shoal.measure.load.generator import ClosedLoad, OpenLoad, Settings, drive, run, run_load
 from shoal.measure.load.oip import Client
 from shoal.measure.progress import Progress, bar, silent
-from shoal.measure.search.capacity import Goal
+from shoal.measure.search.judge import Goal
 from shoal.measure.types import Floats, LoadResult, Target
 from tests.measure.servers import Fake, running_server
 

@@ -13,7 +13,7 @@ import pytest
 from shoal.core import Invalid
 from shoal.measure.live import measure_capacity
 from shoal.measure.load.generator import Settings
-from shoal.measure.search.capacity import Effort, Goal, Trial
+from shoal.measure.search.judge import Effort, Goal, Trial
 from shoal.measure.types import Target
 from tests.measure.servers import Fake, running_server
 

@@ -18,9 +18,10 @@ from tritonclient.utils import deserialize_bytes_tensor, triton_to_np_dtype
 
 from shoal.core import Forbidden, Invalid, NotFound, ShoalError, Unavailable
 from shoal.inference.types import DataType, TensorSpec
+from shoal.measure.load import Encoding
 from shoal.measure.load.generator import run
 from shoal.measure.load.inputs import encode, given_inputs, inputs_from_file, random_inputs, zero_inputs
-from shoal.measure.load.oip import Client, Counters, Encoding, prepare
+from shoal.measure.load.oip import Client, Counters, prepare
 from shoal.measure.load.wire import Address, Pool, head
 from shoal.measure.types import Failure, Inputs, Target
 from tests.measure.servers import Fake, running_server
@@ -68,8 +69,7 @@ def test_binary_requests_are_read_by_tritons_library_as_they_were_made(
 ) -> None:
     specs = (TensorSpec("a", datatype, (-1, 3)), TensorSpec("b", datatype, (2,)))
     for inputs in random_inputs(batch=batch, variety=2)(specs, NEW(seed)):
-        body = encode(inputs, specs, binary=True)
-        found = decoded(body.data, body.json_length)
+        found = decoded(*encode(inputs, specs, binary=True))
         assert found["a"].shape == (batch, 3)
         assert all(np.array_equal(found[name], inputs[name]) for name in ("a", "b"))
 
@@ -78,10 +78,10 @@ def test_binary_requests_are_read_by_tritons_library_as_they_were_made(
 def test_json_requests_hold_the_same_numbers(datatype: DataType) -> None:
     specs = (TensorSpec("a", datatype, (-1, 3)),)
     (inputs, *_) = random_inputs(batch=2)(specs, NEW(1))
-    body = encode(inputs, specs, binary=False)
-    assert body.json_length is None
+    body, json_length = encode(inputs, specs, binary=False)
+    assert json_length is None
     wanted = inputs["a"].astype(str) if datatype == "BYTES" else inputs["a"]
-    assert np.array_equal(decoded(body.data, None)["a"].astype(wanted.dtype), wanted)
+    assert np.array_equal(decoded(body, None)["a"].astype(wanted.dtype), wanted)
 
 
 def test_half_floats_have_no_json() -> None:

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from shoal.cli.serving import scheduled
 from shoal.core import Invalid, Money
-from shoal.measure.baselines.dutycycle import DutyCycle
 from shoal.measure.planning.feasibility import Feasibility, limited, simulate
-from shoal.measure.planning.plan_check import Confirmed, Simulated
+from shoal.measure.planning.plan_check import Simulated
 from shoal.measure.planning.profiles import Demand, ExecutionTime, ModelProfile, ServerType
 from shoal.measure.planning.queueing import Queueing
 from shoal.measure.planning.simulated import Serve, SimulatedServer
 from shoal.measure.search.judge import Effort
 from shoal.serve.scheduling import SCHEDULERS
+from tests.measure.profiled import lognormal
 
 GIB = 2**30
 FIFO = scheduled("all-share")
@@ -27,7 +27,7 @@ SERVED = scheduled()
 
 
 def profile(name: str, seconds: float, *, cv: float = 0.0, slots: int = 1, memory: int = 0) -> ModelProfile:
-    return ModelProfile(name, (ExecutionTime.lognormal(seconds, cv),), memory, slots=slots)
+    return ModelProfile(name, (lognormal(seconds, cv),), memory, slots=slots)
 
 
 def server(slots: int = 1, *, memory: int = 0, speed: float = 1.0, limit: int | None = None) -> ServerType:
@@ -61,7 +61,7 @@ def sets(draw: st.DrawFn) -> tuple[list[Demand], ServerType]:
 @given(st.floats(1e-4, 1.0), st.floats(0.0, 1.5), st.integers(0, 2**16))
 @settings(max_examples=30, deadline=None)
 def test_samples_have_the_mean_and_the_tail_of_their_time(mean_s: float, cv: float, seed: int) -> None:
-    time = ExecutionTime.lognormal(mean_s, cv)
+    time = lognormal(mean_s, cv)
     drawn = time.sample(np.random.default_rng(seed), 20_000)
     assert time.mean_s == pytest.approx(mean_s)
     assert drawn.mean() == pytest.approx(mean_s, rel=0.05)
@@ -98,7 +98,7 @@ def test_times_that_cannot_be_are_refused(quantiles: tuple[tuple[float, float], 
 
 def test_the_simulator_agrees_with_pollaczek_and_khinchine() -> None:
     for cv in (0.0, 1.0):
-        time = ExecutionTime.lognormal(0.01, cv)
+        time = lognormal(0.01, cv)
         second = float(np.mean(time.sample(np.random.default_rng(1), 200_000) ** 2))
         demand = Demand(ModelProfile("m", (time,)), 60.0, 1.0)
         found = SimulatedServer((demand,), server(), FIFO, seed=3).run(duration_s=300.0)["m"].latencies_s()
@@ -158,16 +158,6 @@ def test_batches_carry_what_single_executions_cannot() -> None:
     (single,) = limited([demand], [1])
     assert np.quantile(batched, 0.99) < 0.1
     assert np.median(SimulatedServer((single,), server(), FIFO).run(duration_s=20)["m"].latencies_s()) > 1.0
-
-
-def test_the_simulator_refuses_what_it_cannot_run() -> None:
-    wide = Demand(profile("wide", 0.01, slots=3), 1, 1.0)
-    with pytest.raises(ValueError, match="more slots"):
-        SimulatedServer((wide,), server(2), SERVED)
-    with pytest.raises(ValueError, match="share a name"):
-        SimulatedServer((wide, wide), server(4), SERVED)
-    with pytest.raises(ValueError, match="no such models"):
-        SimulatedServer((wide,), server(4), SERVED).run({"x": 1.0}, duration_s=1)
 
 
 # --- models
@@ -233,7 +223,7 @@ def test_a_rare_model_is_let_on_a_wide_server_though_its_objective_is_tight() ->
     assert fit.latency_s[0] <= 0.5
 
 
-@pytest.mark.parametrize("model", [Queueing(), DutyCycle(), Simulated(SERVED)], ids=lambda one: one.name)
+@pytest.mark.parametrize("model", [Queueing(), Simulated(SERVED)], ids=lambda one: one.name)
 def test_every_model_names_the_constraint(model: Feasibility) -> None:
     fat = Demand(profile("fat", 0.01, memory=9 * GIB), 1, 0.1)
     assert model.judge([fat], server(1, memory=8 * GIB)).reason.code == "memory"
@@ -249,30 +239,6 @@ def test_every_model_names_the_constraint(model: Feasibility) -> None:
     assert len(fit.batches) == len(fit.latency_s) == 1
     idle = Demand(profile("idle", 0.01), 0, 0.1)
     assert model.judge([idle, easy], server(1)).holds
-
-
-def test_the_duty_cycle_is_nexus_own() -> None:
-    """At most batch 8 in 20 ms: 2 x 20 ms within 40 ms, so 400 requests a second and not more."""
-    model = ModelProfile("m", tuple(ExecutionTime.constant(0.004 + 0.002 * b, batch=b) for b in range(1, 9)))
-    kind = server()
-    assert DutyCycle().judge([Demand(model, 399.9, 0.0401)], kind).holds
-    assert not DutyCycle().judge([Demand(model, 420, 0.0401)], kind).holds
-    # Two sessions share a cycle as long as their executions fit into it.
-    pair = [Demand(model, 100, 0.1), Demand(ModelProfile("n", model.times), 100, 0.1)]
-    fit = DutyCycle().judge(pair, kind)
-    assert fit.holds
-    assert max(fit.latency_s) <= 0.1
-
-
-def test_confirmation_does_not_believe_a_model_that_lies() -> None:
-    class Blind(Queueing):
-        def judge(self, demands, server):  # type: ignore[no-untyped-def]
-            fit = super().judge([Demand(demands[0].profile, 0.001, demands[0].slo_s)], server)
-            return type(fit)(True, 0.1, fit.reason, (1,) * len(demands), (0.01,) * len(demands))
-
-    crowd = [Demand(profile("m", 0.01), 95, 0.02)]
-    assert Blind().judge(crowd, server()).holds
-    assert Confirmed(Blind(), SERVED).judge(crowd, server()).reason.code == "simulation"
 
 
 def test_a_simulation_ends_when_its_outcome_is_sure() -> None:

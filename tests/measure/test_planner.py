@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from shoal.cli.serving import scheduled
 from shoal.core import Invalid, Money, Reason
-from shoal.measure.baselines.dutycycle import DutyCycle
 from shoal.measure.planning.feasibility import Fit
 from shoal.measure.planning.planner import Plan, plan
 from shoal.measure.planning.profiles import Demand, ExecutionTime, ModelProfile, ServerType
@@ -150,7 +149,6 @@ class Trusting(Queueing):
     """Says of every set that it holds; alone it is right."""
 
     name = "trusting"
-    trusted = False
 
     def judge(self, demands, server):  # type: ignore[no-untyped-def]
         if len(demands) == 1:
@@ -168,16 +166,6 @@ def test_sets_that_fail_in_simulation_are_packed_anew() -> None:
     unchecked = planned(demands, [SMALL], model=Trusting(), check=False)
     assert len(unchecked.servers) == 1
     assert not unchecked.repaired
-
-
-@pytest.mark.slow
-def test_nexus_model_plans_with_batches() -> None:
-    times = tuple(ExecutionTime.constant(0.004 + 0.002 * batch, batch=batch) for batch in (1, 4, 16))
-    demands = [Demand(ModelProfile(f"m{at}", times, GIB), 40, 0.3) for at in range(4)]
-    found = planned(demands, [SMALL], model=DutyCycle())
-    assert_sound(found, demands)
-    assert max(each.batch for one in found.servers for each in one.placements) > 1
-    assert len(found.servers) < 4
 
 
 def test_plans_come_out_the_same_again() -> None:

@@ -24,14 +24,14 @@ from shoal.measure.planning.simulated import SimulatedServer
 from shoal.measure.search.frontier import find_frontier
 from shoal.measure.search.judge import Effort, Goal
 from shoal.measure.types import LoadResult
+from tests.measure.profiled import lognormal
 
 EVIL = '</title><script>alert("1")</script>&\''
 
 
 def server(*names: str, slots: int = 2) -> SimulatedServer:
     demands = tuple(
-        Demand(ModelProfile(name, (ExecutionTime.lognormal(0.004 * (at + 1), 0.3),)), 40.0, 0.05)
-        for at, name in enumerate(names)
+        Demand(ModelProfile(name, (lognormal(0.004 * (at + 1), 0.3),)), 40.0, 0.05) for at, name in enumerate(names)
     )
     return SimulatedServer(demands, ServerType("s", Money.usd(1), slots), scheduled("all-share"))
 

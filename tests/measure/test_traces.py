@@ -101,13 +101,6 @@ def test_rates_are_met() -> None:
         assert trace.at_rate(rate, seed=2).rate_per_s == pytest.approx(rate, rel=0.05)
 
 
-def test_a_window_starts_at_its_own_beginning() -> None:
-    trace = parse_trace(["0", "5", "6", "20"], name="t")
-    assert trace.window(4.0, 10.0).times_s.tolist() == [1.0, 2.0]
-    with pytest.raises(Invalid, match="nothing arrives between 7 and 9 s"):
-        trace.window(7.0, 9.0)
-
-
 def test_what_cannot_be_scaled_is_refused() -> None:
     trace = parse_trace(["1", "1"], name="t")
     with pytest.raises(Invalid, match="one moment"):

@@ -15,7 +15,7 @@ from shoal.core import token_digest
 from shoal.inference import ModelSpec, RuntimeState
 from shoal.inference.runtime import Condition
 from shoal.serve.gateway import kept as kept_states
-from shoal.serve.gateway.conditions import ModelCondition, summed_up
+from shoal.serve.gateway.conditions import summed_up
 from shoal.serve.gateway.kept import KeptStates
 from shoal.serve.replica import messages
 from shoal.serve.replica.attendance import Attendance
@@ -107,13 +107,13 @@ def _kill_replica(made: Any) -> None:
 def test_counters_are_added_means_taken_and_the_replica_that_is_not_ready_named() -> None:
     fine = Condition({"rows_total": 2, "share": 0.5})
     drifted = Condition({"rows_total": 3, "share": 1.0}, RuntimeState("DRIFTED", "new rows"))
-    assert summed_up({}) == ModelCondition(RuntimeState("", well=True), {})
-    assert summed_up({"a": fine}) == ModelCondition(RuntimeState("READY"), {"rows_total": 2, "share": 0.5})
+    assert summed_up({}) == Condition(state=RuntimeState("", well=True))
+    assert summed_up({"a": fine}) == Condition({"rows_total": 2, "share": 0.5}, RuntimeState("READY"))
     certified = Condition({}, RuntimeState("CERTIFIED", "to 1 %", well=True))
     assert summed_up({"a": certified}).state == certified.state
     assert summed_up({"a": certified, "b": drifted}).state.reason == "b: new rows"
     both = summed_up({"a": fine, "b": drifted})
-    assert both == ModelCondition(RuntimeState("DRIFTED", "b: new rows"), {"rows_total": 5, "share": 0.75})
+    assert both == Condition({"rows_total": 5, "share": 0.75}, RuntimeState("DRIFTED", "b: new rows"))
 
 
 def test_a_condition_survives_the_wire_and_a_slip_costs_only_itself() -> None:

@@ -1,4 +1,4 @@
-"""The schedulers that are there to compare with: one queue for all tenants, and Clipper's batches."""
+"""The scheduler that is there to compare with: one queue for all tenants; and what holds for every scheduler."""
 
 from __future__ import annotations
 
@@ -52,69 +52,6 @@ def test_a_wide_execution_that_waits_for_slots_is_not_overtaken() -> None:
     assert scheduler.decide(0.0).batches == ()
     scheduler.finished(first, 0.5, 0.5)
     assert started(scheduler, 0.5).queue == "wide/m"
-
-
-class Clipper:
-    """One queue whose executions take what the test says."""
-
-    def __init__(self, slo_s: float | None, max_batch: int = 8) -> None:
-        self.scheduler = make_scheduler("aimd", slots=1)
-        self.scheduler.add_queue(QueueSpec("a/m", "a", slo_s=slo_s, max_batch=max_batch))
-        offered(self.scheduler, "a/m", range(1000))
-        self.now = 0.0
-
-    def batch(self, took_s: float, *, ok: bool = True) -> int:
-        batch = started(self.scheduler, self.now)
-        self.now += took_s
-        self.scheduler.finished(batch, self.now, took_s, ok)
-        return batch.samples
-
-
-def test_clippers_batches_grow_by_one_while_they_keep_the_objective_up_to_the_largest() -> None:
-    clipper = Clipper(1.0, max_batch=4)
-    assert [clipper.batch(1.0) for _ in range(6)] == [1, 2, 3, 4, 4, 4]
-
-
-def test_clippers_batches_shrink_by_a_tenth_but_never_to_nothing() -> None:
-    clipper = Clipper(1.0, max_batch=20)
-    assert [clipper.batch(1.0) for _ in range(10)] == [*range(1, 11)]
-    assert [clipper.batch(2.0) for _ in range(3)] == [11, 9, 8]  # 11, 9.9 and 8.91
-    for _ in range(40):
-        clipper.batch(2.0)
-    assert [clipper.batch(1.0) for _ in range(3)] == [1, 2, 3]
-
-
-def test_what_failed_says_nothing_about_clippers_batches() -> None:
-    clipper = Clipper(1.0)
-    assert [clipper.batch(0.1, ok=False) for _ in range(3)] == [1, 1, 1]
-
-
-def test_a_batch_that_is_not_full_does_not_make_clippers_larger() -> None:
-    scheduler = make_scheduler("aimd", slots=1)
-    scheduler.add_queue(QueueSpec("a/m", "a", slo_s=1.0, max_batch=8))
-    sizes = []
-    for number, waiting in enumerate([1, 1, 1, 3, 3, 3]):
-        offered(scheduler, "a/m", range(10 * number, 10 * number + waiting), float(number))
-        batch = started(scheduler, float(number))
-        for left in range(10 * number, 10 * number + waiting):
-            scheduler.withdraw(Item(left, "a/m", float(number), 200.0))
-        scheduler.finished(batch, float(number) + 0.5, 0.5)
-        sizes.append(batch.samples)
-    assert sizes == [1, 1, 1, 2, 3, 3]
-
-
-def test_without_an_objective_clippers_batches_are_full() -> None:
-    clipper = Clipper(None)
-    assert [clipper.batch(1.0) for _ in range(2)] == [8, 8]
-
-
-def test_each_queue_has_a_batch_size_of_its_own() -> None:
-    clipper = Clipper(1.0)
-    assert [clipper.batch(0.1) for _ in range(3)] == [1, 2, 3]
-    clipper.scheduler.add_queue(QueueSpec("b/m", "b", slo_s=1.0, max_batch=8))
-    clipper.scheduler.remove_queue("a/m")
-    offered(clipper.scheduler, "b/m", range(2000, 2010), clipper.now)
-    assert clipper.batch(0.1) == 1
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)

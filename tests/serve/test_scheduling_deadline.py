@@ -8,11 +8,12 @@ from math import inf
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from simulated import affine, simulate
 
 from shoal.core import PriorityClass
 from shoal.serve.scheduling import Batch, DeadlineScheduler, Item, Profiles, QueueSpec, Rejection
 from shoal.serve.scheduling.queues import USE_MEMORY_S, PriorityLevel, Queue
-from shoal.serve.scheduling.simulate import Stream, affine, simulate
+from shoal.serve.scheduling.simulate import Stream
 
 from .oracle_edf import all_can_be_in_time, completions
 

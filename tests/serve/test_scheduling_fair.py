@@ -9,11 +9,12 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated import Simulation, affine, simulate
 
 from shoal.base.arrivals import poisson
 from shoal.core import PriorityClass
 from shoal.serve.scheduling import FairScheduler, Item, Profiles, QueueSpec, Scheduler, make_scheduler
-from shoal.serve.scheduling.simulate import Simulation, Stream, affine, simulate
+from shoal.serve.scheduling.simulate import Stream
 
 from .oracle_gps import served_s
 from .oracle_referee import Referee

@@ -5,12 +5,13 @@ from __future__ import annotations
 from math import inf
 
 import pytest
+from simulated import affine, simulate
 
 from shoal.base.arrivals import poisson
 from shoal.core import PriorityClass
 from shoal.serve.scheduling import Item, Profiles, QueueSpec, make_scheduler
 from shoal.serve.scheduling.headroom import Headroom, ProtectedService, patience_s
-from shoal.serve.scheduling.simulate import Stream, affine, simulate
+from shoal.serve.scheduling.simulate import Stream
 
 BEST_EFFORT = PriorityClass.BEST_EFFORT
 

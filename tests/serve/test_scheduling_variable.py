@@ -10,11 +10,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from simulated import Simulation, affine, simulate
 
 from shoal.base.arrivals import poisson
 from shoal.serve.scheduling import make_scheduler
 from shoal.serve.scheduling.interface import Item, QueueSpec
-from shoal.serve.scheduling.simulate import Simulation, Span, Stream, affine, simulate
+from shoal.serve.scheduling.simulate import Span, Stream
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

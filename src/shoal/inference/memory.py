@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 from pathlib import Path
+
+from shoal.base import memory
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -32,6 +33,4 @@ def _resident(process: str) -> int:
 def give_back() -> None:
     """Return freed memory to the kernel; without this an unloaded model's memory stays with the allocator."""
     gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
-    if trim is not None:
-        trim(0)
+    memory.give_back()

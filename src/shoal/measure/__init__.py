@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from shoal.measure.planning.planner import Plan, plan
     from shoal.measure.planning.profiles import Demand, ExecutionTime, ModelProfile, ServerType
     from shoal.measure.planning.simulated import Serve, SimulatedServer
-    from shoal.measure.search.capacity import Capacity, find_capacity, ramp
-    from shoal.measure.search.frontier import Frontier, find_frontier
+    from shoal.measure.search.capacity import Capacity, find_capacity
+    from shoal.measure.search.frontier import find_frontier
     from shoal.measure.search.judge import Effort, Goal, Verdict
+    from shoal.measure.search.pareto import Frontier
     from shoal.measure.statistics import Estimate
     from shoal.measure.types import Failure, Floats, LoadResult, Target
 
@@ -33,7 +34,7 @@ __all__ = [
     "Floats", "Frontier", "Goal", "Interference", "LoadResult", "MixCost", "ModelProfile", "OpenLoad", "Plan", "Serve",
     "ServerType", "Settings", "SimulatedServer", "Target", "Trace", "Verdict", "cold_starts", "compare",
     "find_capacity", "find_frontier", "given_inputs", "measure_capacity", "measure_interference", "mix_cost", "plan",
-    "ramp", "read_trace", "run_load",
+    "read_trace", "run_load",
 ]  # fmt: skip
 
 __getattr__ = on_first_use(globals(), {
@@ -48,9 +49,10 @@ __getattr__ = on_first_use(globals(), {
     "planning.planner": "Plan plan",
     "planning.profiles": "Demand ExecutionTime ModelProfile ServerType",
     "planning.simulated": "Serve SimulatedServer",
-    "search.capacity": "Capacity find_capacity ramp",
-    "search.frontier": "Frontier find_frontier",
+    "search.capacity": "Capacity find_capacity",
+    "search.frontier": "find_frontier",
     "search.judge": "Effort Goal Verdict",
+    "search.pareto": "Frontier",
     "statistics": "Estimate",
     "types": "Failure Floats LoadResult Target",
 })  # fmt: skip

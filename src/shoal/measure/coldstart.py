@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from shoal.core import Clock, Invalid, NotFound, SystemClock, Unavailable
-from shoal.measure.load.oip import Client, Encoding, prepare
+from shoal.measure.load import Encoding
+from shoal.measure.load.oip import Client, prepare
 from shoal.measure.statistics import ecdf, quantile
 from shoal.measure.types import Floats, Target
 

@@ -11,8 +11,9 @@ from shoal.core import Clock, Reason, SystemClock
 from shoal.measure.load.generator import OpenLoad, Settings, drive, run
 from shoal.measure.load.oip import Prepared, prepare
 from shoal.measure.progress import OnProgress, silent
-from shoal.measure.search.capacity import Capacity, Effort, Goal, Trial, find_capacity
+from shoal.measure.search.capacity import Capacity, find_capacity
 from shoal.measure.search.concurrent import CLIENTS, FIRST_GUESS, SATURATED_S, SPARE, check, closed
+from shoal.measure.search.judge import Effort, Goal, Trial
 from shoal.measure.statistics import Estimate
 from shoal.measure.types import Floats, LoadResult, Target
 

@@ -42,7 +42,8 @@ def quantile(values: ArrayLike, p: float, *, confidence: float = 0.95, effect: f
     shape (Hahn and Meeker 1991, ch. 5), only independent samples; `effect` is their `design_effect` where they are not.
     An end that so few samples cannot tell is infinite.
     """
-    _check_share(p, "p")
+    if not 0 < p < 1:
+        raise ValueError(f"p must lie between 0 and 1: {p}")
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     n = len(ordered)
     if n == 0:
@@ -148,8 +149,3 @@ def _binomial_quantile(q: float, n: int, p: float) -> int:
     while special.bdtr(k - 1, n, p) >= q:  # at -1 it is not a number
         k -= 1
     return k
-
-
-def _check_share(p: float, name: str) -> None:
-    if not 0 < p < 1:
-        raise ValueError(f"{name} must lie between 0 and 1: {p}")

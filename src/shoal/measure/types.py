@@ -7,10 +7,10 @@ server (or generator) cannot hide the requests that had to wait for it (coordina
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,10 +45,6 @@ class Failure(IntEnum):
     GARBLED = -4
     UNSENT = -5
 
-    @property
-    def kind(self) -> str:
-        return _KINDS[self]
-
 
 _KINDS = {
     Failure.CONNECT: "could not connect",
@@ -59,14 +55,17 @@ _KINDS = {
 }
 
 
+def kind_of(status: int) -> str:
+    """`http 503`, `timeout`, ...: what a request ended with."""
+    return f"http {status}" if status >= 0 else _KINDS[Failure(status)]
+
+
 Inputs = Mapping[str, NDArray[Any]]
 """One request's tensors by input name; `BYTES` tensors are object arrays of bytes."""
 
 
-class InputMaker(Protocol):
-    def __call__(self, specs: Sequence[TensorSpec], rng: np.random.Generator) -> Sequence[Inputs]:
-        """The requests that a load goes round, at least one. Raises Invalid where a model cannot be served by it."""
-        ...
+InputMaker = Callable[[Sequence[TensorSpec], np.random.Generator], Sequence[Inputs]]
+"""Makes the requests that a load goes round, at least one. Raises Invalid where a model cannot be served by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +192,7 @@ class LoadResult:
     def errors(self) -> dict[str, int]:
         """Measured failures by kind (`http 503`, `timeout`, ...), the most frequent first."""
         failed = self.status[self.measured() & ~self._succeeded()]
-        return {_kind(code): count for code, count in Counter(failed.tolist()).most_common()}
+        return {kind_of(code): count for code, count in Counter(failed.tolist()).most_common()}
 
     def failures(self) -> int:
         return int(np.count_nonzero(self.measured() & ~self._succeeded()))
@@ -255,17 +254,9 @@ class LoadResult:
                 "max_outstanding": self.max_outstanding,
                 "bottleneck": bottleneck.as_json() if bottleneck else None,
             },
-            "server": None,
+            "server": {**asdict(self.server), "batch": self.server.batch} if self.server else None,
             "aborted": self.aborted.as_json() if self.aborted else None,
         }
-        if self.server is not None:
-            summary["server"] = {
-                "requests": self.server.requests,
-                "executions": self.server.executions,
-                "batch": self.server.batch,
-                "queue_s": self.server.queue_s,
-                "compute_s": self.server.compute_s,
-            }
         if slo_s is not None:
             summary["slo_s"] = slo_s
             summary["attainment"] = self.attainment(slo_s).as_json()
@@ -283,7 +274,3 @@ def bottlenecks(named: Iterable[tuple[str, LoadResult]]) -> tuple[Reason, ...]:
         if (warning := result.bottleneck()) is not None:
             found[(name, warning.code)] = Reason(warning.code, f"{name}: {warning.text}", warning.facts)
     return tuple(found.values())
-
-
-def _kind(code: int) -> str:
-    return f"http {code}" if code >= 0 else Failure(code).kind

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from shoal.serve.manifest import SERVICE, ServiceManifest, parse_service
     from shoal.serve.scheduling import DEFAULT_SCHEDULER, SCHEDULERS, Profiles, make_scheduler
     from shoal.serve.scheduling.interface import QueueSpec
-    from shoal.serve.scheduling.simulate import Simulation, Stream, affine, simulate
+    from shoal.serve.scheduling.simulate import Stream, simulate
     from shoal.serve.types import ServiceSpec
 
 __all__ = [
     "DEFAULT_SCHEDULER", "SCHEDULERS", "SERVICE", "Profiles", "QueueSpec", "ServiceManifest",
-    "ServiceSpec", "Simulation", "Standalone", "Stream", "affine", "make_scheduler", "parse_service", "read_status",
+    "ServiceSpec", "Standalone", "Stream", "make_scheduler", "parse_service", "read_status",
     "simulate",
 ]  # fmt: skip
 
@@ -30,6 +30,6 @@ __getattr__ = on_first_use(globals(), {
     "manifest": "SERVICE ServiceManifest parse_service",
     "scheduling": "DEFAULT_SCHEDULER SCHEDULERS Profiles make_scheduler",
     "scheduling.interface": "QueueSpec",
-    "scheduling.simulate": "Simulation Stream affine simulate",
+    "scheduling.simulate": "Stream simulate",
     "types": "ServiceSpec",
 })  # fmt: skip

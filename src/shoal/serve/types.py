@@ -1,4 +1,4 @@
-"""Services as they are deployed: their models, routes and limits."""
+"""Services as they are deployed: their models, routes and limits; and what a request took of a model in steps."""
 
 from __future__ import annotations
 
@@ -37,3 +37,13 @@ class ServiceSpec:
     burst_s: float = 1.0
     memory_bytes: int = 0
     load_timeout_s: float = LOAD_TIMEOUT_S
+
+
+@dataclass(frozen=True, slots=True)
+class StepWork:
+    """What a request took of a runtime that works in steps: how many steps, how many rows there were in them, and how
+    long one took, both on average."""
+
+    steps: int
+    rows: float
+    step_s: float

@@ -38,17 +38,17 @@ def has_at_most(data: bytes, fields: int, nested: Nested) -> bool:
             fields -= 1
             if fields < 0:
                 return False
-            tag, at = _varint(data, at)
+            tag, at = varint(data, at)
             kind = tag & 7
             if kind == _LENGTH:
-                size, at = _varint(data, at)
+                size, at = varint(data, at)
                 below = known.get(tag >> 3)
                 if below is None:
                     at += size
                 else:
                     inside.append((min(at + size, end), below))
             elif kind == _VARINT:
-                _, at = _varint(data, at)
+                _, at = varint(data, at)
             else:  # the marks of a group, which is a field of no meaning to us, have no contents of their own
                 at += _FIXED.get(kind, 0)
     except IndexError:  # cut off
@@ -56,7 +56,7 @@ def has_at_most(data: bytes, fields: int, nested: Nested) -> bool:
     return True
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def varint(data: bytes, at: int) -> tuple[int, int]:
     """The number at a position, and the position behind it. Raises IndexError where the data end, or it does not."""
     value = shift = 0
     while True:

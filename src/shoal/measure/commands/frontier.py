@@ -28,14 +28,12 @@ from shoal.measure.commands.options import (
 
 if TYPE_CHECKING:
     from shoal.base.report import Section
-    from shoal.measure.planning.feasibility import Feasibility
     from shoal.measure.planning.simulated import Serve
     from shoal.measure.types import Target
 
 
 class Model(StrEnum):
     QUEUEING = "queueing"
-    DUTY_CYCLE = "duty-cycle"
     SIMULATED = "simulated"
 
 
@@ -110,8 +108,9 @@ def frontier(
     from shoal.measure.cost import mix_cost
     from shoal.measure.progress import bar, clear
     from shoal.measure.search.concurrent import ConcurrentLoad, ConcurrentProbe
-    from shoal.measure.search.frontier import VectorTrial, find_frontier
+    from shoal.measure.search.frontier import find_frontier
     from shoal.measure.search.judge import Effort, Goal
+    from shoal.measure.search.pareto import VectorTrial
 
     specs = _specs(target, sending)
     goals = {one.name: Goal(seconds_of(_third(one, "SLO"), f"--target {one.name}"), one.p) for one in specs}
@@ -262,7 +261,7 @@ def plan(
         typer.Option("--rate", "-r", metavar="MODEL=RATE,SLO", help="One more, as in vision/resnet=120,50ms,burst=2."),
     ] = None,
     model: Annotated[
-        Model, typer.Option("--model", help="What allows sharing: a proven bound, Nexus' model, or simulation.")
+        Model, typer.Option("--model", help="What allows sharing: a proven bound, or simulation.")
     ] = Model.QUEUEING,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Simulate each planned server.")] = True,
     asks: Annotated[int | None, typer.Option("--asks", min=1, help="Look at no more sets of models than this.")] = None,
@@ -278,6 +277,7 @@ def plan(
     from shoal.measure import report
     from shoal.measure.commands import files
     from shoal.measure.commands import frontier_view as view
+    from shoal.measure.planning.plan_check import Simulated
     from shoal.measure.planning.planner import plan as planned
 
     known = files.read_profiles(profiles)
@@ -287,10 +287,11 @@ def plan(
         raise Invalid(
             "how much of which model is wanted?", where="--rate", hint="--rate resnet=120,50ms, or --rates FILE"
         )
+    serve = _serving()
     with line() as on_step:
         found = planned(
-            demands, files.read_servers(servers), serve=_serving(), model=_model(model), check=check, asks=asks,
-            seed=seed, on_step=on_step,
+            demands, files.read_servers(servers), serve=serve, check=check, asks=asks, seed=seed, on_step=on_step,
+            model=Simulated(serve) if model is Model.SIMULATED else None,
         )  # fmt: skip
     _write(context, html, "Who shares which server", [report.plan(found)])
     context.show(found.as_json(), lambda: view.plan(found))
@@ -307,17 +308,6 @@ def _serving() -> Serve:
         raise Invalid("no scheduler is installed that could be simulated", where="--model", hint="install Shoal again")
     serve: Serve = found.load()()
     return serve
-
-
-def _model(model: Model) -> Feasibility:
-    from shoal.measure.baselines.dutycycle import DutyCycle
-    from shoal.measure.planning.plan_check import Simulated
-    from shoal.measure.planning.queueing import Queueing
-
-    made: Mapping[Model, Callable[[], Feasibility]] = {
-        Model.QUEUEING: Queueing, Model.DUTY_CYCLE: DutyCycle, Model.SIMULATED: lambda: Simulated(_serving()),
-    }  # fmt: skip
-    return made[model]()
 
 
 def _specs(texts: Sequence[str], sending: Requests) -> list[Spec]:

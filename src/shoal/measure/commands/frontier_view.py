@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shoal.measure.cost import MixCost
     from shoal.measure.interference import Interference
     from shoal.measure.planning.planner import Plan, PlannedServer
-    from shoal.measure.search.frontier import Frontier, VectorTrial
+    from shoal.measure.search.pareto import Frontier, VectorTrial
 
 
 def trial(found: VectorTrial) -> str:

@@ -164,7 +164,7 @@ def capacity(
     from shoal.measure.commands import view
     from shoal.measure.live import measure_capacity
     from shoal.measure.progress import bar, clear
-    from shoal.measure.search.capacity import Effort, Goal
+    from shoal.measure.search.judge import Effort, Goal
     from shoal.measure.types import Target
 
     def told(trial: Trial) -> None:
@@ -211,14 +211,13 @@ def coldstart(
     from shoal.measure.coldstart import cold_starts
     from shoal.measure.commands import view
     from shoal.measure.load.generator import run as run_loop
-    from shoal.measure.load.oip import Encoding
     from shoal.measure.types import Target
 
     target = Target(url, model, token=sending.token, inputs=sending.maker())
     found = run_loop(
         cold_starts(
             target, repeats=repeats, timeout_s=seconds_of(sending.timeout, "--timeout"),
-            encoding=Encoding(sending.encoding.value),
+            encoding=sending.encoding,
             on_start=lambda number: context.note(f"cold start {number} of {repeats}"),
         )
     )  # fmt: skip

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shoal.core import Invalid
+from shoal.measure.load import Encoding
 
 if TYPE_CHECKING:
     from shoal.measure.load.generator import Settings
     from shoal.measure.types import InputMaker
-
-
-class Form(StrEnum):
-    AUTO = "auto"
-    BINARY = "binary"
-    JSON = "json"
 
 
 _TARGET, _INPUTS = "Target", "Inputs"
@@ -53,8 +47,8 @@ class Requests:
         "30s"
     )
     encoding: Annotated[
-        Form, typer.Option("--encoding", help="How tensors travel; auto asks the server.", rich_help_panel=_INPUTS)
-    ] = Form.AUTO
+        Encoding, typer.Option("--encoding", help="How tensors travel; auto asks the server.", rich_help_panel=_INPUTS)
+    ] = Encoding.AUTO
     zeros: Annotated[bool, typer.Option("--zeros", help="Zeros, not random numbers.", rich_help_panel=_INPUTS)] = False
     batch: Annotated[int, typer.Option("--batch", "-b", min=1, help="Samples a request.", rich_help_panel=_INPUTS)] = 1
 
@@ -105,11 +99,10 @@ class Sending(Requests):
 
     def settings(self, **more: Any) -> Settings:
         from shoal.measure.load.generator import Settings
-        from shoal.measure.load.oip import Encoding
 
         return Settings(
             warmup_s=seconds_of(self.warmup, "--warmup", zero=True), timeout_s=seconds_of(self.timeout, "--timeout"),
-            seed=self.seed, max_outstanding=self.max_outstanding, encoding=Encoding(self.encoding.value), **more,
+            seed=self.seed, max_outstanding=self.max_outstanding, encoding=self.encoding, **more,
         )  # fmt: skip
 
 

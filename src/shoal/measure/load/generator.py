@@ -20,8 +20,9 @@ import numpy as np
 import uvloop
 
 from shoal.core import Invalid, Reason, ShoalError
+from shoal.measure.load import Encoding
 from shoal.measure.load.alarm import Alarm
-from shoal.measure.load.oip import Client, Counters, Encoding, Prepared, prepare
+from shoal.measure.load.oip import Client, Counters, Prepared, prepare
 from shoal.measure.load.stream import Stream
 from shoal.measure.load.wire import Pool
 from shoal.measure.progress import OnProgress, Progress, silent

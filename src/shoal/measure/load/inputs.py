@@ -10,7 +10,6 @@ import math
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -80,16 +79,9 @@ def inputs_from_file(path: Path) -> InputMaker:
     return given_inputs([_from_json(one, f"{path}[{at}]") for at, one in enumerate(requests)])
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
-    """One request's body. `json_length` is that of its JSON part if binary tensors follow, else None."""
-
-    data: bytes
-    json_length: int | None
-
-
-def encode(inputs: Inputs, specs: Sequence[TensorSpec], *, binary: bool) -> Body:
-    """One inference request. Outputs are asked for in the same form as the inputs have."""
+def encode(inputs: Inputs, specs: Sequence[TensorSpec], *, binary: bool) -> tuple[bytes, int | None]:
+    """One inference request's body, and the length of its JSON part if binary tensors follow. Outputs are asked for in
+    the same form as the inputs have."""
     tensors = [
         Tensor(spec.name, spec.datatype, inputs[spec.name].shape, contents(inputs[spec.name], spec.datatype))
         for spec in specs
@@ -97,9 +89,9 @@ def encode(inputs: Inputs, specs: Sequence[TensorSpec], *, binary: bool) -> Body
     ]
     request = InferRequest("", tensors)
     if not binary:
-        return Body(requests.encode_json(request), None)
+        return requests.encode_json(request), None
     text, blobs = requests.encode(request)
-    return Body(b"".join((text, *blobs)), len(text))
+    return b"".join((text, *blobs)), len(text)
 
 
 def _shapes(specs: Sequence[TensorSpec], batch: int, given: Shapes) -> dict[str, tuple[int, ...]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass
-from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -19,17 +18,10 @@ import numpy as np
 from shoal.core import Forbidden, Invalid, NotFound, Overloaded, ShoalError, Unavailable
 from shoal.inference.protocol.values import read_datatype
 from shoal.inference.types import TensorSpec
+from shoal.measure.load import Encoding
 from shoal.measure.load.inputs import encode, random_inputs
 from shoal.measure.load.wire import Address, Pool, head
-from shoal.measure.types import Failure, ServerTimes, Target
-
-
-class Encoding(StrEnum):
-    """How tensors are written. `AUTO` asks the server whether it has the binary extension."""
-
-    AUTO = "auto"
-    BINARY = "binary"
-    JSON = "json"
+from shoal.measure.types import ServerTimes, Target, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +156,7 @@ class Client:
         self._pool.send(request, None, ended, want_body=True)
         status, body = await answer
         if status < 0:
-            raise Unavailable(f"the server gave no answer: {Failure(status).kind}", where=self._where)
+            raise Unavailable(f"the server gave no answer: {kind_of(status)}", where=self._where)
         return status, body
 
     async def _refusal(self, status: int, body: bytes, path: str, model: str | None) -> ShoalError:
@@ -214,13 +206,13 @@ async def prepare(
         path = f"{model_path(target.model, target.version)}/infer"
         requests = []
         for inputs in made:
-            body = encode(inputs, specs, binary=binary)
-            headers = dict(bearer(target.token))
-            headers["Content-Type"] = "application/json" if body.json_length is None else "application/octet-stream"
-            if body.json_length is not None:
-                headers["Inference-Header-Content-Length"] = str(body.json_length)
-            line = head(client.address, "POST", path, length=len(body.data), headers=headers)
-            requests.append(line + body.data)
+            body, json_length = encode(inputs, specs, binary=binary)
+            headers = {**bearer(target.token), "Content-Type": "application/octet-stream"}
+            if json_length is None:
+                headers["Content-Type"] = "application/json"
+            else:
+                headers["Inference-Header-Content-Length"] = str(json_length)
+            requests.append(head(client.address, "POST", path, length=len(body), headers=headers) + body)
         if try_one:
             await client.infer(requests[0])
     return Prepared(target, client.address, tuple(requests), binary)

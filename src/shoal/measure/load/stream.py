@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.core import Reason
 from shoal.measure.load.wire import Pool
-from shoal.measure.types import Failure, Floats, LoadResult, Target
+from shoal.measure.types import Failure, Floats, LoadResult, Target, kind_of
 
 _NAN = float("nan")
 _FEWEST_FAILURES = 3
@@ -78,12 +78,11 @@ class Stream:
         if failures < _FEWEST_FAILURES or now_s - self._streak_s < give_up_s:
             return None
         (code, _), *_ = self._streak.most_common(1)
-        kind = f"http {code}" if code >= 0 else Failure(code).kind
         return Reason(
             "failing",
             f"{self.target.label}: nothing but failures for {now_s - self._streak_s:.1f} s, {failures} in all, "
-            f"mostly: {kind}",
-            {"target": self.target.label, "failures": failures, "kind": kind},
+            f"mostly: {kind_of(code)}",
+            {"target": self.target.label, "failures": failures, "kind": kind_of(code)},
         )
 
     def samples(self, now_s: float, late_s: float) -> Floats:

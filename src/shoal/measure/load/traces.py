@@ -63,17 +63,6 @@ class Trace:
         times = self.times_s[rows] + np.where(first, 0.0, rng.random(rows.size) / self.rate_per_s)
         return Trace(np.sort(np.minimum(times, self.duration_s)))
 
-    def window(self, start_s: float, end_s: float) -> Trace:
-        """The arrivals from `start_s` until before `end_s`, shifted so that `start_s` becomes 0."""
-        kept = (self.times_s >= start_s) & (self.times_s < end_s)
-        if not kept.any():
-            raise Invalid(
-                f"nothing arrives between {start_s:g} and {end_s:g} s",
-                where="window",
-                hint=f"the trace lasts {self.duration_s:g} s",
-            )
-        return Trace(self.times_s[kept] - start_s)
-
 
 def read_trace(path: Path) -> Trace:
     """Raises NotFound if there is no such file, Invalid with file and line if it is no trace."""

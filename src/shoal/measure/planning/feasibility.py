@@ -1,7 +1,7 @@
 """May these models share this server? What a model of that answers, and the answer of a simulation.
 
-Three models stand behind one protocol: `Queueing` (a proven bound), `DutyCycle` (Nexus') and `Simulated`. A set that
-holds keeps holding when a demand is taken away, exactly so for `Queueing`; packers count on it to skip sets.
+Two models stand behind one protocol: `Queueing` (a proven bound) and `Simulated`. A set that holds keeps holding when a
+demand is taken away, exactly so for `Queueing`; packers count on it to skip sets.
 """
 
 from __future__ import annotations
@@ -33,12 +33,10 @@ class Fit:
 
 
 class Feasibility(Protocol):
-    """`asks` is how many sets it is reasonable to ask about in one search: a few ten seconds' worth. What a `trusted`
-    model says of one demand alone needs no simulation."""
+    """`asks` is how many sets it is reasonable to ask about in one search: a few ten seconds' worth."""
 
     name: str
     asks: int
-    trusted: bool
 
     def judge(self, demands: Sequence[Demand], server: ServerType) -> Fit: ...
 

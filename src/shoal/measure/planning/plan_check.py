@@ -1,12 +1,11 @@
-"""Plan check: feasibility by simulation, alone or to confirm what a queueing model says."""
+"""Feasibility by simulation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from shoal.core import Reason
-from shoal.measure.planning.feasibility import Feasibility, Fit, contradiction, limited, simulate, static_limits
+from shoal.measure.planning.feasibility import Fit, simulate, static_limits
 from shoal.measure.planning.profiles import Demand, ServerType
 from shoal.measure.planning.simulated import Serve
 from shoal.measure.search.judge import Effort
@@ -20,7 +19,6 @@ class Simulated:
 
     name = "simulated"
     asks = 100
-    trusted = True
 
     def __init__(self, serve: Serve, *, effort: Effort = SEARCHING, seed: int = 0) -> None:
         self._serve = serve
@@ -60,28 +58,3 @@ class Simulated:
 
     def least_share(self, demand: Demand, server: ServerType) -> float:
         return demand.rate_per_s * demand.profile.best_item_s / (server.speed * server.slots)
-
-
-class Confirmed:
-    """A model whose word is taken only if a simulation does not contradict it."""
-
-    trusted = True
-
-    def __init__(self, model: Feasibility, serve: Serve, *, seed: int = 0) -> None:
-        self.name = f"{model.name}, confirmed by simulation"
-        self.asks = min(model.asks, Simulated.asks)
-        self._model = model
-        self._serve = serve
-        self._seed = seed
-
-    def judge(self, demands: Sequence[Demand], server: ServerType) -> Fit:
-        fit = self._model.judge(demands, server)
-        if not fit.holds:
-            return fit
-        broken = contradiction(
-            simulate(limited(demands, fit.batches), server, serve=self._serve, seed=self._seed, effort=SEARCHING)
-        )
-        return fit if broken is None else replace(fit, holds=False, reason=broken)
-
-    def least_share(self, demand: Demand, server: ServerType) -> float:
-        return self._model.least_share(demand, server)

@@ -17,7 +17,6 @@ from shoal.core import Invalid, Money, Reason
 from shoal.measure.planning.feasibility import Check, Feasibility, contradiction, limited, simulate
 from shoal.measure.planning.packing import Bin, Members, Oracle, Packing, fill, squishy
 from shoal.measure.planning.partition import least_cost, pack
-from shoal.measure.planning.plan_check import Confirmed
 from shoal.measure.planning.profiles import Demand, ServerType
 from shoal.measure.planning.queueing import Queueing
 from shoal.measure.planning.simulated import Serve
@@ -153,11 +152,10 @@ def plan(
     _check_input(demands, servers)
     model = model or Queueing()
     on_step("looking at each model alone")
-    careful = Confirmed(model, serve, seed=seed) if check and not model.trusted else model
     simulations = _Simulations(serve, seed, on_step)
     drafts = [
         _draft(parts, model, asks or model.asks, check, simulations, seed, on_step)
-        for parts in splits(demands, servers, careful)
+        for parts in splits(demands, servers, model)
     ]
     chosen = min(drafts, key=lambda one: (one.refused, one.per_hour))
     on_step("working out what it saves")

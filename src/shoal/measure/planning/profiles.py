@@ -48,19 +48,6 @@ class ExecutionTime:
         return cls(batch, ((0.0, seconds), (1.0, seconds)))
 
     @classmethod
-    def lognormal(cls, mean_s: float, cv: float, *, batch: int = 1) -> ExecutionTime:
-        """A lognormal of this coefficient of variation, cut at its 0.1% and 99.9% quantiles; 17 points and its mean."""
-        if cv <= 0:
-            return cls.constant(mean_s, batch=batch)
-        from scipy.special import ndtri
-
-        sigma = math.sqrt(math.log1p(cv * cv))
-        shares = np.concatenate(([0.0], np.linspace(0.05, 0.9, 12), [0.95, 0.98, 0.99, 1.0]))
-        values = np.exp(sigma * ndtri(np.clip(shares, 0.001, 0.999)))
-        values *= mean_s / float(np.sum(np.diff(shares) * (values[1:] + values[:-1]) / 2))
-        return cls(batch, tuple(zip(shares.tolist(), values.tolist(), strict=True)))
-
-    @classmethod
     def measured(cls, seconds: Sequence[float], *, batch: int = 1) -> ExecutionTime:
         """From single executions: 21 quantiles from the smallest to the largest."""
         shares = np.linspace(0.0, 1.0, 21)

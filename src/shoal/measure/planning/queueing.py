@@ -33,7 +33,6 @@ class Queueing:
 
     name = "queueing"
     asks = 300_000
-    trusted = True
 
     _GRID = np.geomspace(1e-2, 1e6, 480)
 

@@ -44,14 +44,6 @@ class SimulatedServer:
     serve: Serve
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        names = [demand.name for demand in self.demands]
-        if len(set(names)) < len(names):
-            raise ValueError(f"two demands share a name: {sorted(names)}")
-        wide = [demand.name for demand in self.demands if demand.profile.slots > self.server.slots]
-        if wide:
-            raise ValueError(f"{wide} need more slots than the {self.server.slots} of {self.server.name}")
-
     def run(
         self,
         rates: Mapping[str, float] | None = None,
@@ -63,9 +55,6 @@ class SimulatedServer:
         """Loads by `Demand.name`, in requests per second; None takes the demands' own."""
         known = {demand.name: demand for demand in self.demands}
         loads = {name: demand.rate_per_s for name, demand in known.items()} if rates is None else rates
-        missing = sorted(set(loads) - set(known))
-        if missing:
-            raise ValueError(f"no such models on this server: {missing}")
         streams = {
             name: arrivals(known[name], rate, warmup_s + duration_s, [self.seed, *seed]) for name, rate in loads.items()
         }

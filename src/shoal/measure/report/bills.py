@@ -6,14 +6,13 @@ from shoal.base.report import Section, Table, bars, duration
 from shoal.core import Money
 from shoal.measure.cost import MixCost
 from shoal.measure.planning.planner import Plan, PlannedServer
-from shoal.measure.report.words import number
 
 
 def mix_costs(found: MixCost) -> Section:
     """Perseus' cost model at the wanted mix."""
     rows = [
         ["dedicated", f"{found.dedicated.value:.3g}", f"{found.whole_dedicated}", _money(found.dedicated_per_hour)],
-        ["shared", number(found.shared), f"{found.whole_shared}", _money(found.shared_per_hour)],
+        ["shared", f"{found.shared:.3f}", f"{found.whole_shared}", _money(found.shared_per_hour)],
     ]
     table = Table("Servers for the wanted rates", ["", "if they could be cut", "whole", "per hour"], rows)
     lengths = {"servers": {"dedicated": found.dedicated.value, "shared": found.shared.value}}

@@ -20,8 +20,8 @@ from shoal.base.report import (
     chart_of,
     duration,
 )
-from shoal.measure.report.words import number, or_else
-from shoal.measure.search.frontier import Frontier
+from shoal.measure.report.words import or_else
+from shoal.measure.search.pareto import Frontier
 from shoal.measure.types import Floats
 
 
@@ -32,7 +32,7 @@ def frontier(found: Frontier) -> Section:
         [
             " : ".join(f"{point.mix[name]:.2f}" for name in names),
             *(f"{point.rates_per_s[name]:.4g}/s" for name in names),
-            number(point.total),
+            f"{point.total:.3f}",
             f"{1 - 1 / point.total.value:.1%}",
             f"{point.trials}",
         ]

@@ -21,7 +21,7 @@ from shoal.base.report import (
 )
 from shoal.measure.comparison import Comparison
 from shoal.measure.interference import Interference
-from shoal.measure.report.words import end, number, or_else, time
+from shoal.measure.report.words import or_else, time
 from shoal.measure.statistics import Estimate
 
 
@@ -36,11 +36,11 @@ def interference(found: Interference) -> Section:
             rows.append([victim, *cells, _slowdown(found.beside_all[victim][p]), time(found.alone_s[victim][p])])
         caption = f"Slowdown of p{100 * p:g}: the row's tenant beside the column's (1.00 is no disturbance)"
         tables.append(Table(caption, ["tenant", *(f"beside {name}" for name in names), "beside all", "alone"], rows))
-    rates = [[name, f"{found.rates_per_s[name]:.4g}/s", number(found.isolation_of[name])] for name in names]
+    rates = [[name, f"{found.rates_per_s[name]:.4g}/s", f"{found.isolation_of[name]:.3f}"] for name in names]
     tables.append(Table("Isolation by tenant: p99 alone / p99 beside all", ["tenant", "rate", "isolation"], rates))
     victim, other = found.worst()
     text = [
-        f"Isolation index {number(found.isolation)}: the geometric mean over tenants of p99 alone over p99 beside all "
+        f"Isolation index {found.isolation:.3f}: the geometric mean over tenants of p99 alone over p99 beside all "
         f"others. 1 is perfect.",
         f"{found.rounds} rounds; intervals are 95%. Most disturbed: {victim} by {other}, "
         f"{found.slowdown[victim][other][0.99].value:.2f} times as slow at p99.",
@@ -51,7 +51,7 @@ def interference(found: Interference) -> Section:
 def _slowdown(ratio: Estimate) -> Cell:
     """Twice as slow is half as hot as it gets, four times wholly."""
     heat = min(1.0, max(0.0, math.log2(ratio.value) / 2)) if 0 < ratio.value < math.inf else 1.0
-    return Cell(f"{ratio.value:.2f} ({end(ratio.low)} to {end(ratio.high)})", heat)
+    return Cell(f"{ratio:.2f}", heat)
 
 
 def comparison(found: Comparison) -> Section:
@@ -62,7 +62,7 @@ def comparison(found: Comparison) -> Section:
     for name in found.targets:
         for figure in figures:
             one = found.figures[name][figure]
-            ratio = "1 (baseline)" if name == found.baseline else number(one.ratio)
+            ratio = "1 (baseline)" if name == found.baseline else f"{one.ratio:.3f}"
             verdict = "-" if name == found.baseline else "yes" if one.differs else "not proven"
             rows.append([f"{name}: {_figure_name(figure)}", _figure_value(figure, one.mean), ratio, verdict])
     table = Table(

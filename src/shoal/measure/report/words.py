@@ -12,14 +12,6 @@ def or_else(value: float, instead: float) -> float:
     return value if math.isfinite(value) else instead
 
 
-def end(value: float) -> str:
-    return f"{value:.2f}" if math.isfinite(value) else "?"
-
-
-def number(one: Estimate) -> str:
-    return f"{one.value:.3f} ({end(one.low)} to {end(one.high)})"
-
-
 def time(one: Estimate) -> str:
     if not math.isfinite(one.value):
         return "-"

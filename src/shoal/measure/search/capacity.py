@@ -10,16 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from shoal.core import Invalid, Reason
 from shoal.measure.search.judge import Effort, Goal, Judge, Trial, Verdict
-from shoal.measure.statistics import Estimate, quantile_of
+from shoal.measure.statistics import Estimate
 from shoal.measure.types import Floats
-
-__all__ = ["Capacity", "Effort", "Goal", "Judge", "RateProbe", "Trial", "Verdict", "find_capacity", "in_chunks", "ramp"]
 
 _FARTHEST = 4096.0
 """A search does not leave its first guess by more than this factor."""
@@ -31,23 +29,9 @@ _MOST_PROOFS = 4
 """Trials that only give the answer its ends."""
 
 
-class RateProbe(Protocol):
-    def __call__(self, rate_per_s: float, enough: Callable[[Floats], bool]) -> None:
-        """Offer Poisson requests at this rate and hand the latencies (k,) to `enough`, in order of schedule and with
-        infinity for failures, until it says true."""
-        ...
-
-
-def in_chunks(sample: Callable[[float, int], Floats], *, chunk: int = 50, warmup: int = 0) -> RateProbe:
-    """A probe from a function that gives the latencies of the next n requests at a rate."""
-
-    def probe(rate_per_s: float, enough: Callable[[Floats], bool]) -> None:
-        if warmup:
-            sample(rate_per_s, warmup)
-        while not enough(sample(rate_per_s, chunk)):
-            pass
-
-    return probe
+RateProbe = Callable[[float, Callable[[Floats], bool]], None]
+"""`probe(rate_per_s, enough)` offers Poisson requests at this rate and hands their latencies (k,) to `enough`, in order
+of schedule and with infinity for failures, until it says true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,19 +261,3 @@ def _contradictions(trials: Sequence[Trial]) -> tuple[Reason, ...]:
 def _weight(trial: Trial) -> float:
     """How many independent requests it is worth."""
     return trial.requests / trial.effect
-
-
-def ramp(
-    sample: Callable[[float, int], Floats], goal: Goal, *, start_per_s: float, step: float, requests: int
-) -> tuple[float, int]:
-    """The usual way, for comparison: raise the rate by a factor 1 + `step` from `start_per_s` on until the quantile of
-    `requests` requests breaks the goal. Returns the last rate that kept it (0 if none) and the requests spent."""
-    if not (start_per_s > 0 and step > 0 and requests > 0):
-        raise Invalid("a ramp needs a positive start, step and number of requests", where="ramp")
-    rate, kept, spent = start_per_s, 0.0, 0
-    while True:
-        latencies = sample(rate, requests)
-        spent += requests
-        if quantile_of(latencies, goal.p) > goal.slo_s:
-            return kept, spent
-        kept, rate = rate, rate * (1 + step)

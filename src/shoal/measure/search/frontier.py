@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,8 +26,6 @@ from shoal.measure.search.monotone import Region
 from shoal.measure.search.pareto import Frontier, Gap, ParetoPoint, VectorTrial, interpolated
 from shoal.measure.statistics import Estimate
 from shoal.measure.types import Floats
-
-__all__ = ["Frontier", "Gap", "NoCapacity", "ParetoPoint", "Probe", "VectorTrial", "find_frontier"]
 
 MOST_TENANTS = 8
 """The number of mixes worth asking for grows too fast beyond."""
@@ -46,11 +43,9 @@ class NoCapacity(ShoalError):
     code = "no-capacity"
 
 
-class Probe(Protocol):
-    def __call__(self, rates_per_s: Mapping[str, float], enough: Callable[[Mapping[str, Floats]], bool]) -> None:
-        """Offer each tenant's Poisson requests at its rate, all at the same time, and hand their latencies, each
-        (k,) in order of schedule and with infinity for failures, to `enough`, until it says true."""
-        ...
+Probe = Callable[[Mapping[str, float], Callable[[Mapping[str, Floats]], bool]], None]
+"""`probe(rates_per_s, enough)` offers each tenant's Poisson requests at its rate, all at the same time, and hands their
+latencies, each (k,) in order of schedule and with infinity for failures, to `enough`, until it says true."""
 
 
 def find_frontier(

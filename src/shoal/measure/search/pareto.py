@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,15 +28,6 @@ class VectorTrial:
     pressure: float
     broken_by: str | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "rates_per_s": dict(self.rates_per_s),
-            "verdict": self.verdict.value,
-            "requests": self.requests,
-            "pressure": self.pressure,
-            "broken_by": self.broken_by,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class ParetoPoint:
@@ -48,14 +39,6 @@ class ParetoPoint:
     rates_per_s: Mapping[str, float]
     trials: int
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "mix": dict(self.mix),
-            "total": self.total.as_json(),
-            "rates_per_s": dict(self.rates_per_s),
-            "trials": self.trials,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Gap:
@@ -65,9 +48,6 @@ class Gap:
     mean: float
     worst: float
     worst_mix: Mapping[str, float]
-
-    def as_json(self) -> dict[str, Any]:
-        return {"mean": self.mean, "worst": self.worst, "worst_mix": dict(self.worst_mix)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,17 +112,17 @@ class Frontier:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "goals": {name: {"slo_s": goal.slo_s, "p": goal.p} for name, goal in self.goals.items()},
+            "goals": {name: asdict(goal) for name, goal in self.goals.items()},
             "dedicated_per_s": {name: one.as_json() for name, one in self.dedicated.items()},
-            "points": [point.as_json() for point in self.points],
+            "points": [{**asdict(point), "total": point.total.as_json()} for point in self.points],
             "kept": [one.tolist() for one in self.region.kept],
             "broken": [one.tolist() for one in self.region.broken],
-            "gap": self.gap.as_json(),
+            "gap": asdict(self.gap),
             "confidence": self.confidence,
             "requests": self.requests,
             "surprise": self.surprise,
             "reason": self.reason.as_json(),
-            "trials": [trial.as_json() for trial in self.trials],
+            "trials": [asdict(trial) for trial in self.trials],
         }
 
 

@@ -71,7 +71,7 @@ def serve(
     ] = None,
     load_timeout: Annotated[str, typer.Option(help="Most time for a model to load, such as 30s or 10m.")] = "5m",
     body_limit_mib: Annotated[int, typer.Option(min=1, max=256, help="Largest request.")] = 64,
-    scheduler: Annotated[str, typer.Option(help="deadline, fair, all-share or aimd.")] = "deadline",
+    scheduler: Annotated[str, typer.Option(help="deadline, fair or all-share.")] = "deadline",
     token: Annotated[
         str | None,
         typer.Option(

@@ -11,7 +11,7 @@ from pathlib import Path
 def main() -> int:
     arguments = argparse.ArgumentParser(prog="shoal.serve.gateway", description=__doc__)
     arguments.add_argument("--home-dir", type=Path, required=True, help="the directory with config.json")
-    arguments.add_argument("--scheduler", default="deadline", help="deadline, fair, all-share or aimd [deadline]")
+    arguments.add_argument("--scheduler", default="deadline", help="deadline, fair or all-share [deadline]")
     options = arguments.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     import uvloop

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from statistics import fmean
 
 from shoal.inference.runtime import Condition, RuntimeState
@@ -12,19 +12,11 @@ COUNTER = "_total"
 """The end of the name of a figure that only grows."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCondition:
-    """The word is "" where no runtime gave one."""
-
-    state: RuntimeState = field(default_factory=lambda: RuntimeState("", well=True))
-    figures: dict[str, float] = field(default_factory=dict)
-
-
-def summed_up(conditions: Mapping[str, Condition]) -> ModelCondition:
+def summed_up(conditions: Mapping[str, Condition]) -> Condition:
     """By replica. Counters are added, of other figures it is the mean; of states the first that is not well counts, and
-    names its replica where there are several."""
+    names its replica where there are several. The word is "" where no runtime gave one."""
     if not conditions:
-        return ModelCondition()
+        return Condition(state=RuntimeState("", well=True))
     named: dict[str, list[float]] = {}
     for one in conditions.values():
         for name, value in one.figures.items():
@@ -34,4 +26,4 @@ def summed_up(conditions: Mapping[str, Condition]) -> ModelCondition:
     state = shown.state
     if len(conditions) > 1 and not state.is_well:
         state = replace(state, reason=f"{replica}: {state.reason}")
-    return ModelCondition(state, figures)
+    return Condition(figures, state)

@@ -45,7 +45,8 @@ _MOST_COPIES = 64
 
 
 class Gateway:
-    """A `Backend`. `follow` tells it what to serve; a registry tells its set of replicas who has joined."""
+    """What the protocol's fronts (REST, gRPC) ask. A tenant sees its own models only; the empty tenant sees all.
+    `follow` tells it what to serve; a registry tells its set of replicas who has joined."""
 
     def __init__(
         self,
@@ -163,6 +164,7 @@ class Gateway:
         self._dispatcher.withdraw(call)
 
     def tenant_of(self, token: str | None) -> str | None:
+        """The tenant of a bearer token: its name, "" for the administrator, None for an unknown token."""
         return self.directory.owner(token)
 
     async def infer(self, request: InferRequest) -> InferResponse:
@@ -305,6 +307,7 @@ class Gateway:
     # --- questions
 
     def ready(self) -> bool:
+        """Whether every model that should be loaded is."""
         return all(
             entry.main in self.takes(entry) or entry.key(entry.main) in self.replica_set.withheld
             for entry in self.directory
@@ -349,20 +352,16 @@ class Gateway:
             said = summed_up(self.replica_set.conditions(entry.service_id, key))
             own = said.state
             return VersionStatus(
-                entry.name,
-                version,
-                ModelState.READY,
-                "",
-                own.word,
-                own.reason,
-                own.is_well,
-                said.figures,
-            )
+                entry.name, version, ModelState.READY, word=own.word, said=own.reason, well=own.is_well,
+                figures=dict(said.figures),
+            )  # fmt: skip
         coming = self.replica_set.coming(entry.service_id, key)
         state = ModelState.LOADING if coming else ModelState.UNAVAILABLE
         return VersionStatus(entry.name, version, state, self.replica_set.why_not(entry.service_id, key))
 
     async def load(self, tenant: str, model: str) -> None:
+        """Returns when the model is ready; raises BadModel or UnknownModel. Like `unload` it goes on when its caller is
+        gone: a model must not be left half loaded."""
         entry = self.directory.find(tenant, model)
 
         async def work() -> None:
@@ -382,9 +381,10 @@ class Gateway:
 
         await asyncio.shield(self.replica_set.spawn(work()))
 
-    # --- what the replica set tells
+    # --- what the replica set tells; nothing may raise
 
     def changed(self, key: str) -> None:
+        """The replicas that can execute the model, or are going to, have changed."""
         entry = self._entries.get(key)
         if entry is None:
             return
@@ -401,6 +401,7 @@ class Gateway:
         self._announce(key)
 
     def known(self, key: str, report: LoadReport) -> None:
+        """A replica has it loaded, since just now or from before the gateway was started again."""
         # The first run of a batch size is slow, and so is one during which the machine did something else.
         self._profiles.prime(
             key,
@@ -409,17 +410,20 @@ class Gateway:
         )
 
     def loaded(self, key: str, report: LoadReport) -> None:
+        """A replica loaded it just now."""
         entry = self._entries.get(key)
         if entry is not None:
             self.meter.overhead(entry.service.tenant, report.load_s + report.warmup_s)
 
     def state_lost(self, replica: Replica, key: str | None, why: str) -> None:
+        """The replica has no state of sequences of the model any more; with None, of no model."""
         if key is None:
             self.stepper.sequences.lose_replica(replica, why)
         else:
             self.stepper.sequences.lose_queue(key, why, replica)
 
     def waiting(self, key: str) -> int:
+        """How many requests for it wait to be executed."""
         queue = self._dispatcher.queues.get(key)
         return len(queue.waiting) if queue is not None else 0
 
@@ -439,9 +443,10 @@ class Gateway:
             )
         return entry.takers
 
-    # --- what the dispatcher tells
+    # --- what the dispatcher tells; nothing may raise
 
     def spent(self, queue: DispatchQueue, executor: str, calls: Sequence[Call], device_s: float, ok: bool) -> None:
+        """The calls were executed together by the replica of this name; `ok` if any of them was answered."""
         slot_s = device_s * queue.spec.slots
         if ok:
             self.meter.use(queue.spec.tenant, slot_s)
@@ -456,6 +461,7 @@ class Gateway:
         self.replica_set.used(executor, queue.spec.key, len(calls))
 
     def spared(self, call: Call) -> None:
+        """The call came to an end without being executed."""
         if call.charged_s:
             self._settle(call.queue, call.charged_s, 0.0)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from operator import attrgetter
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from shoal.core import Overloaded, ShoalError
 from shoal.inference.types import InferRequest, InferResponse
@@ -22,7 +22,11 @@ from shoal.serve.gateway.replicas.execution import ExecutionResult
 from shoal.serve.gateway.replicas.replica_handle import Replica
 from shoal.serve.gateway.stats import Stats
 from shoal.serve.replica.messages import Step
-from shoal.serve.scheduling.interface import Batch, Item, QueueSpec, Rejection, Scheduler
+from shoal.serve.scheduling.base import Scheduler
+from shoal.serve.scheduling.interface import Batch, Item, QueueSpec, Rejection
+
+if TYPE_CHECKING:
+    from shoal.serve.gateway.core import Gateway
 
 log = logging.getLogger("shoal.serve")
 
@@ -74,26 +78,12 @@ class Call:
     leave: Callable[[], None] | None = None
 
 
-class Accounts(Protocol):
-    """Told what calls cost in the end. Nothing may raise."""
-
-    def spent(self, queue: DispatchQueue, executor: str, calls: Sequence[Call], device_s: float, ok: bool) -> None:
-        """The calls were executed together by the replica of this name; `ok` if any of them was answered."""
-        ...
-
-    def spared(self, call: Call) -> None:
-        """The call came to an end without being executed."""
-        ...
-
-
 class Dispatcher:
-    """One event loop only."""
+    """One event loop only. `gateway` is told what calls cost in the end."""
 
-    def __init__(
-        self, scheduler: Scheduler, accounts: Accounts, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, gateway: Gateway, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._scheduler = scheduler
-        self._accounts = accounts
+        self._gateway = gateway
         self.clock = clock
         self.queues: dict[str, DispatchQueue] = {}
         self._next = 0
@@ -142,7 +132,7 @@ class Dispatcher:
     def _abandon(self, queue: DispatchQueue, why: ShoalError) -> None:
         calls, queue.waiting = queue.waiting, {}
         for call in calls.values():
-            self._accounts.spared(call)
+            self._gateway.spared(call)
             self._fail(call, why)
 
     # --- requests
@@ -187,7 +177,7 @@ class Dispatcher:
         model that works in steps drops it."""
         if self._scheduler.withdraw(call.item):
             del call.queue.waiting[call.item.number]
-            self._accounts.spared(call)
+            self._gateway.spared(call)
             self._pump(self.clock())
         elif call.leave is not None:
             call.leave()
@@ -199,7 +189,7 @@ class Dispatcher:
         for rejection in decision.rejected:
             call = self.queues[rejection.item.queue].waiting.pop(rejection.item.number)
             call.queue.stats.refused(now - call.item.arrived, rejection.reason.code)
-            self._accounts.spared(call)
+            self._gateway.spared(call)
             self._fail(call, _refusal(rejection))
         for batch in decision.batches:
             self._start(batch, now)
@@ -228,7 +218,7 @@ class Dispatcher:
                 elif self._scheduler.withdraw(call.item):
                     del queue.waiting[call.item.number]
                     queue.stats.refused(now - call.item.arrived, "late")
-                    self._accounts.spared(call)
+                    self._gateway.spared(call)
                     self._fail(call, DeadlineMissed("no replica was free before its deadline", where=queue.spec.key))
             for call in [*queue.running.values()] if queue.running else ():
                 if call.given_up_at > now:
@@ -302,7 +292,7 @@ class Dispatcher:
                     self._fail(call, error)
         self._scheduler.finished(batch, now, device_s, ok=answered > 0, work=work)
         self._pump(now)
-        self._accounts.spent(queue, executor.name, calls, device_s, answered > 0)
+        self._gateway.spent(queue, executor.name, calls, device_s, answered > 0)
 
     def _answer(self, calls: Sequence[Call], given_up: Sequence[bool], result: ExecutionResult, now: float) -> int:
         """Of how many calls the model made an answer: in the others it failed."""

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 import grpc.aio
@@ -22,10 +22,12 @@ from shoal.inference.errors import BadRequest
 from shoal.inference.protocol import rpc, wire
 from shoal.inference.protocol.schema import SERVICE, messages
 from shoal.serve.errors import UnknownModel
-from shoal.serve.gateway.backend import Backend
 from shoal.serve.gateway.shared_memory import SharedRegions
 from shoal.serve.protocol import documents, errors
 from shoal.serve.protocol.errors import Unauthorized
+
+if TYPE_CHECKING:
+    from shoal.serve.gateway.core import Gateway
 
 log = logging.getLogger("shoal.serve.grpc")
 
@@ -48,11 +50,11 @@ Act = Callable[[str, Any, Context], Awaitable[Any]]
 
 
 class GrpcFront:
-    """Serves a backend over gRPC on the event loop that runs when it is started; `shared` as for `HttpFront`. The
+    """Serves a gateway over gRPC on the event loop that runs when it is started; `shared` as for `HttpFront`. The
     largest request or answer has `message` bytes."""
 
-    def __init__(self, backend: Backend, *, shared: SharedRegions, message: int = 64 << 20) -> None:
-        self._backend = backend
+    def __init__(self, gateway: Gateway, *, shared: SharedRegions, message: int = 64 << 20) -> None:
+        self._gateway = gateway
         self._shared = shared
         self._message = message
         self._draining = False
@@ -118,7 +120,7 @@ class GrpcFront:
     def _tenant(self, context: Context) -> str:
         told = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
         scheme, _, token = str(told[0]).partition(" ") if told else ("", "", "")
-        tenant = self._backend.tenant_of(token.strip() if scheme.lower() == "bearer" else None)
+        tenant = self._gateway.tenant_of(token.strip() if scheme.lower() == "bearer" else None)
         if tenant is None:
             what = "this token is unknown" if token else "this call needs a token"
             raise Unauthorized(what, hint="send the metadata authorization: Bearer TOKEN")
@@ -128,47 +130,47 @@ class GrpcFront:
         return messages().ServerLiveResponse(live=True)
 
     async def _ready(self, _asked: Any, _context: Context) -> Any:
-        return messages().ServerReadyResponse(ready=self._backend.ready() and not self._draining)
+        return messages().ServerReadyResponse(ready=self._gateway.ready() and not self._draining)
 
     async def _server_metadata(self, _tenant: str, _asked: Any, _context: Context) -> Any:
         return rpc.document("ServerMetadataResponse", documents.server())
 
     async def _model_ready(self, tenant: str, asked: Any, _context: Context) -> Any:
         try:
-            ready = self._backend.model_ready(tenant, asked.name, asked.version or None)
+            ready = self._gateway.model_ready(tenant, asked.name, asked.version or None)
         except UnknownModel:  # asked whether it is ready, the protocol's answer is no
             ready = False
         return messages().ModelReadyResponse(ready=ready)
 
     async def _metadata(self, tenant: str, asked: Any, _context: Context) -> Any:
-        model = self._backend.metadata(tenant, asked.name, asked.version or None)
+        model = self._gateway.metadata(tenant, asked.name, asked.version or None)
         return rpc.document("ModelMetadataResponse", documents.metadata(model))
 
     async def _config(self, tenant: str, asked: Any, _context: Context) -> Any:
-        model = self._backend.metadata(tenant, asked.name, asked.version or None)
+        model = self._gateway.metadata(tenant, asked.name, asked.version or None)
         return rpc.document("ModelConfigResponse", {"config": documents.config(model)})
 
     async def _infer(self, tenant: str, asked: Any, context: Context) -> Any:
         request, reply = rpc.decode(asked, tenant, self._shared, context.time_remaining())
-        response = await self._backend.infer(request)
+        response = await self._gateway.infer(request)
         return rpc.encode(response, reply, tenant, self._shared)
 
     async def _statistics(self, tenant: str, asked: Any, _context: Context) -> Any:
-        found = self._backend.statistics(tenant, asked.name or None, asked.version or None)
+        found = self._gateway.statistics(tenant, asked.name or None, asked.version or None)
         return rpc.document("ModelStatisticsResponse", documents.statistics(found))
 
     async def _index(self, tenant: str, asked: Any, _context: Context) -> Any:
-        found = documents.index(self._backend.index(tenant, asked.ready))
+        found = documents.index(self._gateway.index(tenant, asked.ready))
         return rpc.document("RepositoryIndexResponse", {"models": found})
 
     async def _load(self, tenant: str, asked: Any, _context: Context) -> Any:
         if asked.parameters:
             raise BadRequest("a model is loaded as it was deployed", where="parameters", hint="deploy another version")
-        await self._backend.load(tenant, asked.model_name)
+        await self._gateway.load(tenant, asked.model_name)
         return messages().RepositoryModelLoadResponse()
 
     async def _unload(self, tenant: str, asked: Any, _context: Context) -> Any:
-        await self._backend.unload(tenant, asked.model_name)
+        await self._gateway.unload(tenant, asked.model_name)
         return messages().RepositoryModelUnloadResponse()
 
     async def _region_status(self, tenant: str, asked: Any, _context: Context) -> Any:

@@ -24,7 +24,7 @@ from shoal.extension.history import WRITE_EVERY_S
 from shoal.extension.metrics import gauge
 from shoal.serve.contract import TOKEN_VARIABLE, Address, GatewayConfig, connection_name, parse_replica_name
 from shoal.serve.lifecycle import ServiceEvent
-from shoal.serve.live.gateway import LocalGateway, ManagedGateway
+from shoal.serve.live.gateway import LocalGateway
 from shoal.serve.live.history import ServiceHistories
 from shoal.serve.live.manager import ServiceManager, Serving
 from shoal.serve.live.reconciler import ServiceReconciler
@@ -86,7 +86,7 @@ class Serve(Serving):
     tables: ClassVar[Tables | None] = TABLES
     events: ClassVar[type[EventKinds] | None] = ServiceEvent
 
-    def __init__(self, server: Server, settings: ServeSection, *, gateway: ManagedGateway | None = None) -> None:
+    def __init__(self, server: Server, settings: ServeSection, *, gateway: LocalGateway | None = None) -> None:
         self._server = server
         given = settings.gateway(any_port=server.any_port, limits=server.http_limits)
         self._gateway = gateway = gateway or LocalGateway(server.home / "serve", given)

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 
@@ -60,36 +59,6 @@ class ObservedGateway:
     failing: bool = False
 
 
-class ManagedGateway(Protocol):
-    @property
-    def socket(self) -> str:
-        """Where replicas connect."""
-        ...
-
-    @property
-    def sandboxed(self) -> Path:
-        """Where replicas in a sandbox connect, in a folder that holds nothing else."""
-        ...
-
-    def require(self) -> None:
-        """Raises Unavailable where nothing can be served."""
-        ...
-
-    def serve(self, desired: GatewayDesired) -> None:
-        """See that a gateway runs and knows this. Returns at once; may be repeated. Raises Unavailable."""
-        ...
-
-    def rest(self) -> bool:
-        """Nothing is to be served any more: see that it ends. True once it has."""
-        ...
-
-    def observe(self) -> ObservedGateway: ...
-
-    def killed(self, name: str, since: float) -> str | None:
-        """Why the gateway killed the replica of this `connection_name` after that time, if it did."""
-        ...
-
-
 Start = Callable[[Sequence[str], Path], "subprocess.Popen[bytes]"]
 
 
@@ -127,6 +96,7 @@ class LocalGateway:
 
     @property
     def socket(self) -> str:
+        """Where replicas connect."""
         path = str(self._folder.absolute() / "replicas.sock")
         if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES:
             return path
@@ -135,9 +105,11 @@ class LocalGateway:
 
     @property
     def sandboxed(self) -> Path:
+        """Where replicas in a sandbox connect, in a folder that holds nothing else."""
         return sandboxed(self._folder.absolute())
 
     def require(self) -> None:
+        """Raises Unavailable where nothing can be served."""
         missing = [name for name in _NEEDED if find_spec(name) is None]
         if missing:
             raise Unavailable(
@@ -146,6 +118,7 @@ class LocalGateway:
             )
 
     def serve(self, desired: GatewayDesired) -> None:
+        """See that a gateway runs and knows this. Returns at once; may be repeated. Raises Unavailable."""
         self._asked_at = None
         self._make_folders()
         self._tell(desired)
@@ -163,6 +136,7 @@ class LocalGateway:
             log.info("gateway started", pid=self._child.pid)
 
     def rest(self) -> bool:
+        """Nothing is to be served any more: see that it ends. True once it has."""
         if self._child is not None and self._child.poll() is not None:
             self._child = None
         if not self._folder.is_dir() or not contract.held(self._folder):
@@ -195,6 +169,7 @@ class LocalGateway:
         return ObservedGateway(status)
 
     def killed(self, name: str, since: float) -> str | None:
+        """Why the gateway killed the replica of this `connection_name` after that time, if it did."""
         status = self._read_status_gently()
         found = [kill.why for kill in status.killed if kill.name == name and kill.at >= since] if status else []
         return found[-1] if found else None

@@ -23,33 +23,23 @@ class Sample(NamedTuple):
     rejected: int
 
 
-class ServiceHistories:
+class ServiceHistories(Histories[Sample]):
     """One for each service that is live."""
 
     def __init__(self, store: Store) -> None:
-        self._kept: Histories[Sample] = Histories(store, table, worst, pack=list, unpack=lambda value: Sample(*value))
-
-    def load(self) -> None:
-        """What the last server sampled. Blocks."""
-        self._kept.load()
-
-    async def write(self) -> None:
-        await self._kept.write()
-
-    async def close(self) -> None:
-        await self._kept.close()
+        super().__init__(store, table, worst, pack=list, unpack=lambda value: Sample(*value))
 
     def sample(self, now: float, seen: Iterable[ServiceStatus], live: frozenset[str]) -> None:
         """Those that are no longer live are forgotten."""
-        self._kept.keep(live)
+        self.keep(live)
         for one in seen:
             if one.id in live:
-                self._kept.add(one.id, now, Sample(one.p50_s, one.p99_s, one.rate_per_s, one.rejected))
+                self.add(one.id, now, Sample(one.p50_s, one.p99_s, one.rate_per_s, one.rejected))
 
     def view(self, service_id: str) -> ServiceHistory:
         from shoal.serve.models import ServiceHistory, TrafficSample
 
-        points = self._kept.points(service_id)
+        points = self.points(service_id)
         return ServiceHistory(samples=[TrafficSample(at=at, **value._asdict()) for at, value in points])
 
 

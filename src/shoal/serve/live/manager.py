@@ -13,7 +13,7 @@ from shoal.extension import Extension, LiveJob, Server
 from shoal.serve.contract import GatewayStatus, ServiceStatus, parse_replica_name
 from shoal.serve.lifecycle import ServiceState
 from shoal.serve.live import steps
-from shoal.serve.live.gateway import ManagedGateway, ObservedGateway
+from shoal.serve.live.gateway import LocalGateway, ObservedGateway
 from shoal.serve.live.history import ServiceHistories
 from shoal.serve.live.plan import UNSEEN, ObservedService, Plan, PlannedReplica
 from shoal.serve.live.records import ServiceChange, ServiceFilter, ServiceRecord
@@ -94,7 +94,7 @@ class ServiceExplanation:
 class ServiceManager:
     """`wake` is called after every change."""
 
-    def __init__(self, server: Server, gateway: ManagedGateway, *, wake: Callable[[], None]) -> None:
+    def __init__(self, server: Server, gateway: LocalGateway, *, wake: Callable[[], None]) -> None:
         self._server = server
         self._repository = ServiceRepository(server.store)
         self._gateway = gateway

@@ -21,7 +21,7 @@ from shoal.core import Unavailable, token_digest
 from shoal.extension import Server
 from shoal.serve.contract import Deployment, ServiceStatus, TenantEntry, connection_name
 from shoal.serve.live import steps
-from shoal.serve.live.gateway import GatewayDesired, ManagedGateway, ObservedGateway
+from shoal.serve.live.gateway import GatewayDesired, LocalGateway, ObservedGateway
 from shoal.serve.live.manager import LETTER, LiveService, ServiceManager
 from shoal.serve.live.plan import Cancel, ObservedService, Plan, plan
 from shoal.serve.live.records import ServiceChange, ServiceRecord
@@ -30,15 +30,16 @@ from shoal.serve.live.routes import rolling
 
 log = structlog.get_logger("shoal.reconciler")
 
+_RETRY_S = 1.0
+
 
 class ServiceReconciler(BackgroundLoop):
     """`replica_token` gives the token of a service's generation, the same each time."""
 
     def __init__(
-        self, services: ServiceManager, server: Server, gateway: ManagedGateway, *,
+        self, services: ServiceManager, server: Server, gateway: LocalGateway, *,
         replica_token: Callable[[str, int], str],
         every_s: float = 0.25,
-        retry_s: float = 1.0,
     ) -> None:  # fmt: skip
         self._services = services
         self._server = server
@@ -46,7 +47,6 @@ class ServiceReconciler(BackgroundLoop):
         self._replica_token = replica_token
         self._turns = Turns(log, "services held up", server.on_fatal)
         self._every_s = every_s
-        self._retry_s = retry_s
         self._wake = asyncio.Event()
         self._owners: tuple[tuple[TenantEntry, ...], tuple[str, ...]] | None = None
 
@@ -81,7 +81,7 @@ class ServiceReconciler(BackgroundLoop):
                 return
             if turn.held_up:
                 busy = True
-                await asyncio.sleep(self._retry_s)
+                await asyncio.sleep(_RETRY_S)
 
     async def _next(self, busy: bool) -> None:
         """Without services there is nothing to look at until one is deployed."""

@@ -12,6 +12,11 @@ from shoal.serve.models import TrafficView
 
 Json = dict[str, Any]
 
+_OF_THE_ROW = (
+    "id", "tenant", "name", "state", "settled", "version", "generation", "deployment", "replicas", "created_at",
+    "updated_at", "ended_at",
+)  # fmt: skip
+
 
 def service_view(snapshot: ServiceSnapshot) -> Json:
     service, manifest, status, at = snapshot.record, snapshot.manifest, snapshot.status, snapshot.gateway
@@ -26,22 +31,11 @@ def service_view(snapshot: ServiceSnapshot) -> Json:
         says: Json = {"runtime_state": seen.word, "runtime_reason": seen.said, "figures": seen.figures}
         models.append({**about, "state": seen.state, "reason": seen.reason, **says})
     return {
-        "id": service.id,
-        "tenant": service.tenant,
-        "name": service.name,
-        "state": service.state,
-        "settled": service.settled,
-        "version": service.version,
-        "generation": service.generation,
-        "deployment": service.deployment,
-        "replicas": service.replicas,
+        **{name: getattr(service, name) for name in _OF_THE_ROW},
         "ready": sum(one.ready for one in snapshot.replicas),
         "priority_class": manifest.priority_class,
         "slo_p99_s": manifest.slo.p99 if manifest.slo else None,
         "rate_limit": manifest.rate_limit,
-        "created_at": service.created_at,
-        "updated_at": service.updated_at,
-        "ended_at": service.ended_at,
         "reason": snapshot.reason,
         "models": models,
         "traffic": {name: getattr(status, name) for name in TrafficView.model_fields} if status is not None else None,

@@ -20,6 +20,7 @@ from shoal.inference.types import MAX_SEQUENCES, SEQUENCE_IDLE_S, DataType, Mode
 from shoal.serve.contract import codec
 from shoal.serve.errors import NotReady
 from shoal.serve.replica.wire import WireError
+from shoal.serve.types import StepWork
 
 PROTOCOL = 1
 """Raised with each change that an older side would not understand."""
@@ -80,16 +81,6 @@ class Times:
     compute_infer_s: float
     compute_output_s: float
     device_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class StepWork:
-    """What a request took of a runtime that works in steps: how many steps, how many rows there were in them, and how
-    long one took, both on average."""
-
-    steps: int
-    rows: float
-    step_s: float
 
 
 Outcome = list[Placed] | ShoalError

@@ -10,7 +10,8 @@ from shoal.core import ShoalError
 from shoal.inference.errors import ModelFailed
 from shoal.inference.runtime import Array, Steps
 from shoal.serve.replica.execute import Result
-from shoal.serve.replica.messages import ExecutionRequest, StepWork
+from shoal.serve.replica.messages import ExecutionRequest
+from shoal.serve.types import StepWork
 
 
 @dataclass(slots=True, eq=False)

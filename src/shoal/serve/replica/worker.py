@@ -6,7 +6,7 @@ import gc
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -17,7 +17,7 @@ from shoal.inference.memory import give_back
 from shoal.inference.opening import LoadReport, open_warm
 from shoal.inference.runtime import Array, Condition, Runtime, Sessions, Steps
 from shoal.inference.tensors import to_array
-from shoal.inference.types import ModelSpec, Tensor, TensorSpec
+from shoal.inference.types import Tensor, TensorSpec
 from shoal.serve.errors import NotReady
 from shoal.serve.replica.attendance import Attendance, condition_or_why_not, restore
 from shoal.serve.replica.connection import Connection, Gone, Refused, StopSignal
@@ -59,20 +59,11 @@ class Loaded:
 class Worker:
     """`run` returns when the process may end."""
 
-    def __init__(
-        self,
-        connect: Path,
-        name: str,
-        token: str,
-        *,
-        patience: Patience | None = None,
-        open_model: Callable[[ModelSpec], tuple[Runtime, LoadReport]] = open_warm,
-    ) -> None:
+    def __init__(self, connect: Path, name: str, token: str, *, patience: Patience | None = None) -> None:
         self._connect = connect
         self._name = name
         self._token = token
         self._patience = patience or Patience()
-        self._open_model = open_model
         self._models: dict[ModelKey, Loaded] = {}
         self._attendance = Attendance()
         self._stepping: dict[int, Loaded] = {}
@@ -188,7 +179,7 @@ class Worker:
     def _load(self, connection: Connection, frame: Frame) -> None:
         spec, kept = read_load(frame.body)
         try:
-            runtime, report = self._open_model(spec)
+            runtime, report = open_warm(spec)
         except BaseException as error:  # a model's file and code can raise anything, SystemExit as well
             known = error if isinstance(error, BadModel) else BadModel(f"{type(error).__name__}: {error}")
             connection.send(Kind.FAILED, frame.number, write_error(known))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from shoal.inference.checks import ModelFile, place, read_model
 from shoal.inference.errors import BadModel
+from shoal.inference.protocol.wire import varint
 from shoal.inference.types import ModelSpec
 
 
@@ -93,33 +94,23 @@ def escape(directory: Path, location: str) -> str | None:
 
 def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     """(number, start, end) of each length-delimited field of the message between `at` and `end`."""
-    while at < end:
-        key, at = _varint(data, at, end)
-        kind = key & 7
-        if kind == _BYTES:
-            length, at = _varint(data, at, end)
-            if length > end - at:
-                raise Malformed(f"the field at byte {at} claims {length} bytes, {end - at} are left")
-            yield key >> 3, at, at + length
-            at += length
-        elif kind == _VARINT:
-            _, at = _varint(data, at, end)
-        elif kind in (_FIXED64, _FIXED32):
-            at += 8 if kind == _FIXED64 else 4
-        else:
-            raise Malformed(f"wire type {kind} at byte {at}")
+    try:
+        while at < end:
+            key, at = varint(data, at)
+            kind = key & 7
+            if kind == _BYTES:
+                length, at = varint(data, at)
+                if length > end - at:
+                    raise Malformed(f"the field at byte {at} claims {length} bytes, {end - at} are left")
+                yield key >> 3, at, at + length
+                at += length
+            elif kind == _VARINT:
+                _, at = varint(data, at)
+            elif kind in (_FIXED64, _FIXED32):
+                at += 8 if kind == _FIXED64 else 4
+            else:
+                raise Malformed(f"wire type {kind} at byte {at}")
+    except IndexError:
+        raise Malformed(f"a number without an end, in the message at byte {at}") from None
     if at != end:
         raise Malformed(f"a field ends at byte {at}, its message at {end}")
-
-
-def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= end:
-            break
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise Malformed(f"a number without an end at byte {at}")

@@ -5,7 +5,7 @@ acts on that. It has no clock and no threads: the gateway drives it live, `simul
 
 - `deadline` (the default): guaranteed before best-effort, then weighted shares, then deadlines, with early refusal
 - `fair`: weighted fair sharing of device time alone
-- `all-share` and `aimd`: what Perseus and Clipper did, to compare with
+- `all-share`: what Perseus did, to compare with
 """
 
 from __future__ import annotations
@@ -13,21 +13,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shoal.core import Invalid
-from shoal.serve.scheduling.aimd import AimdScheduler
 from shoal.serve.scheduling.all_share import AllShareScheduler
-from shoal.serve.scheduling.base import SharedDevice
+from shoal.serve.scheduling.base import Scheduler
 from shoal.serve.scheduling.deadline import DeadlineScheduler
 from shoal.serve.scheduling.fair import FairScheduler
-from shoal.serve.scheduling.interface import Batch, Decision, Item, QueueSpec, Rejection, Scheduler
+from shoal.serve.scheduling.interface import Batch, Decision, Item, QueueSpec, Rejection
 from shoal.serve.scheduling.limits import CostBucket
 from shoal.serve.scheduling.profile import ExecutionProfile, Profiles
 
 DEFAULT_SCHEDULER = "deadline"
-_MAKERS: dict[str, Callable[[int, Profiles], SharedDevice]] = {
+_MAKERS: dict[str, Callable[[int, Profiles], Scheduler]] = {
     "deadline": DeadlineScheduler,
     "fair": FairScheduler,
     "all-share": AllShareScheduler,
-    "aimd": AimdScheduler,
 }
 SCHEDULERS = tuple(_MAKERS)
 
@@ -37,7 +35,7 @@ def make_scheduler(
 ) -> Scheduler:
     """A new scheduler for a device with this number of compute slots; `profiles` is what was learned about executions,
     to keep or to share. With `ahead_s`, replicas are sent one more execution while they are at one that is shorter (see
-    `SharedDevice`). Raises Invalid for an unknown name."""
+    `Scheduler`). Raises Invalid for an unknown name."""
     maker = _MAKERS.get(name)
     if maker is None:
         raise Invalid(f"there is no scheduler called {name!r}", where="scheduler", hint=f"one of {', '.join(_MAKERS)}")
@@ -47,7 +45,7 @@ def make_scheduler(
 
 
 __all__ = [
-    "DEFAULT_SCHEDULER", "SCHEDULERS", "AimdScheduler", "AllShareScheduler", "Batch", "CostBucket", "DeadlineScheduler",
+    "DEFAULT_SCHEDULER", "SCHEDULERS", "AllShareScheduler", "Batch", "CostBucket", "DeadlineScheduler",
     "Decision", "ExecutionProfile", "FairScheduler", "Item", "Profiles", "QueueSpec", "Rejection", "Scheduler",
     "make_scheduler",
 ]  # fmt: skip

@@ -6,13 +6,13 @@ and nothing is refused.
 
 from __future__ import annotations
 
-from shoal.serve.scheduling.base import SharedDevice
+from shoal.serve.scheduling.base import Scheduler
 from shoal.serve.scheduling.interface import QueueSpec, Rejection
 from shoal.serve.scheduling.profile import Profiles
 from shoal.serve.scheduling.queues import Account, Queue
 
 
-class AllShareScheduler(SharedDevice):
+class AllShareScheduler(Scheduler):
     """A queue whose executors are busy lets others pass."""
 
     def __init__(self, slots: int, profiles: Profiles) -> None:
@@ -25,8 +25,4 @@ class AllShareScheduler(SharedDevice):
     def _room(self, queue: Queue, now: float, refused: list[Rejection]) -> int:  # noqa: ARG002
         if self._longest_s(queue, now) <= 0.0:
             return 0
-        return min(queue.samples, self._limit(queue))
-
-    def _limit(self, queue: Queue) -> int:
-        """Samples in a batch, at most."""
-        return queue.max_batch
+        return min(queue.samples, queue.max_batch)

@@ -1,5 +1,9 @@
 """The shared part of all schedulers: the slots, the queues, what runs and what is charged for it.
 
+A scheduler is a state machine without a clock, files or threads: its driver tells it the time and does what it decides.
+The gateway drives it with the loop's clock, `simulate` with a virtual one; the code is the same. Executions cannot be
+interrupted once they run, so all control lies in what is started when, and with whom.
+
 A tenant has one account in each level (priority class). A decision asks the guaranteed level first and best-effort work
 after it; which account of a level has its turn, and what it may start, is what the kinds of schedulers differ in.
 
@@ -16,9 +20,10 @@ from math import exp, inf
 from shoal.core import Conflict, Invalid, NotFound, PriorityClass, Reason
 from shoal.serve.scheduling.batching import batch_room
 from shoal.serve.scheduling.headroom import Headroom, ProtectedService, patience_s
-from shoal.serve.scheduling.interface import Batch, Decision, Item, QueueSpec, Rejection, StepTimes
+from shoal.serve.scheduling.interface import Batch, Decision, Item, QueueSpec, Rejection
 from shoal.serve.scheduling.profile import Profiles, StepProfile
 from shoal.serve.scheduling.queues import USE_MEMORY_S, Account, PriorityLevel, Queue
+from shoal.serve.types import StepWork
 
 BURST_S = 0.05
 """What a tenant did not claim of its share while it had nothing to start, it may claim later only up to this."""
@@ -72,9 +77,10 @@ class Pressure:
         return self._part
 
 
-class SharedDevice:
+class Scheduler:
     """A scheduler between tenants by weight, in order of arrival inside each; nothing is refused but what could never
-    run. `slots` is how many compute slots the device has.
+    run. `slots` is how many compute slots the device has. Times are seconds of one monotonic clock, never decreasing
+    from call to call.
 
     Executions shorter than `ahead_s` take about as long as the way to a replica and back. Their replicas are sent one
     more batch while they execute, if it would be its turn now. It takes over slot and executor of the batch before it
@@ -110,8 +116,8 @@ class SharedDevice:
     # What is served
 
     def add_queue(self, spec: QueueSpec) -> None:
-        """The weight is the tenant's: of several given for it, the last counts. Raises Invalid for an execution that
-        would never fit on the device."""
+        """Also replaces the settings of a known queue; what waits in it stays. The weight is the tenant's: of several
+        given for it, the last counts. Raises Invalid for an execution that would never fit on the device."""
         if not 1 <= spec.slots <= self.slots:
             what = f"an execution needs {spec.slots} compute slots, the device has {self.slots}"
             raise Invalid(what, where=spec.key, hint="give the model fewer threads")
@@ -132,6 +138,7 @@ class SharedDevice:
         self._headroom_at = -inf
 
     def remove_queue(self, key: str) -> None:
+        """With what waits in it."""
         self._queue(key).clear()
         del self._queues[key]
         self._headroom_at = -inf
@@ -145,7 +152,8 @@ class SharedDevice:
     # What is asked
 
     def offer(self, item: Item, now: float) -> Rejection | None:
-        """Raises NotFound for an unknown queue and Conflict for a number that waits in it already."""
+        """Take the item, or refuse it at once. Raises NotFound for an unknown queue and Conflict for a number that
+        waits in it already."""
         queue = self._queues.get(item.queue) or self._queue(item.queue)
         if item.number in queue.waiting:
             raise Conflict(f"request {item.number} waits already", where=item.queue)
@@ -162,6 +170,7 @@ class SharedDevice:
         return None
 
     def withdraw(self, item: Item) -> bool:
+        """The caller is gone; False if the item does not wait any more."""
         queue = self._queues.get(item.queue)
         if queue is None or not queue.withdraw(item.number):
             return False
@@ -215,9 +224,11 @@ class SharedDevice:
         return NOTHING
 
     def finished(
-        self, batch: Batch, now: float, device_s: float, ok: bool = True, work: StepTimes | None = None
+        self, batch: Batch, now: float, device_s: float, ok: bool = True, work: StepWork | None = None
     ) -> None:
-        """Raises NotFound for a batch that does not run, or not any more."""
+        """The batch's executor is free again after `device_s` of execution. Of a model that works in steps, `device_s`
+        is the batch's part of the steps that it was in, and `work` says what those were. Raises NotFound for a batch
+        that does not run, or not any more."""
         execution = self._running.pop(batch.number, None)
         if execution is None:
             self._out_of_turn(batch, now, device_s, ok, work)
@@ -374,7 +385,7 @@ class SharedDevice:
         self._running[number] = execution
         heappush(self._ends, (execution.ends_at, number))
 
-    def _learn_steps(self, queue: Queue, work: StepTimes, now: float) -> None:
+    def _learn_steps(self, queue: Queue, work: StepWork, now: float) -> None:
         """Rows are only as many as let a typical request be in time: more make each step longer, for all of them."""
         steps = queue.profile.steps
         if steps is None:
@@ -383,7 +394,7 @@ class SharedDevice:
         if queue.slo_s is not None:
             queue.seats = steps.seats(queue.rows, STEPS_PART * queue.slo_s)
 
-    def _out_of_turn(self, batch: Batch, now: float, device_s: float, ok: bool, work: StepTimes | None) -> None:
+    def _out_of_turn(self, batch: Batch, now: float, device_s: float, ok: bool, work: StepWork | None) -> None:
         """A batch that was sent ahead is over before its turn: it failed, or it joined the steps of another one and was
         done sooner, or another executor was done sooner than the one whose slot it was to take. Raises NotFound if
         there is no such batch."""

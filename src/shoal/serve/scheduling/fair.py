@@ -9,14 +9,14 @@ of an execution. Best-effort work runs in the gaps that `headroom` allows.
 from __future__ import annotations
 
 from shoal.core import Reason
-from shoal.serve.scheduling.base import SharedDevice
+from shoal.serve.scheduling.base import Scheduler
 from shoal.serve.scheduling.interface import Item, Rejection
 from shoal.serve.scheduling.queues import Queue
 
 NO_GAP_RETRY_S = 60.0
 
 
-class FairScheduler(SharedDevice):
+class FairScheduler(Scheduler):
     """In order of arrival inside a tenant. Refuses only best-effort work that would never get a gap."""
 
     def _refuse(self, queue: Queue, item: Item, now: float) -> Rejection | None:

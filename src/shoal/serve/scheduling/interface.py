@@ -1,15 +1,8 @@
-"""The protocol of a scheduler between tenants.
-
-A scheduler is a state machine without a clock, files or threads: its driver tells it the time and does what
-it decides. The gateway drives it with the loop's clock, `simulate` with a virtual one; the code is the same.
-
-Executions cannot be interrupted once they run, so all control lies in what is started when, and with whom.
-"""
+"""Input of a scheduler between tenants, and its decisions: queues, requests, batches, refusals."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from shoal.core import PriorityClass, Reason
 
@@ -80,49 +73,3 @@ class Decision:
     batches: tuple[Batch, ...] = ()
     rejected: tuple[Rejection, ...] = ()
     wake_at: float | None = None
-
-
-class StepTimes(Protocol):
-    """What a request took of a model that works in steps: how many, and on average the rows and the seconds of one."""
-
-    @property
-    def steps(self) -> int: ...
-
-    @property
-    def rows(self) -> float: ...
-
-    @property
-    def step_s(self) -> float: ...
-
-
-class Scheduler(Protocol):
-    """Times are seconds of one monotonic clock, never decreasing from call to call."""
-
-    def add_queue(self, spec: QueueSpec) -> None:
-        """Also replaces the settings of a known queue; what waits in it stays."""
-        ...
-
-    def remove_queue(self, key: str) -> None:
-        """With what waits in it."""
-        ...
-
-    def resize(self, key: str, executors: int) -> None: ...
-
-    def offer(self, item: Item, now: float) -> Rejection | None:
-        """Take the item, or refuse it at once."""
-        ...
-
-    def withdraw(self, item: Item) -> bool:
-        """The caller is gone; False if the item does not wait any more."""
-        ...
-
-    def decide(self, now: float) -> Decision: ...
-
-    def finished(
-        self, batch: Batch, now: float, device_s: float, ok: bool = True, work: StepTimes | None = None
-    ) -> None:
-        """The batch's executor is free again after `device_s` of execution. Of a model that works in steps, `device_s`
-        is the batch's part of the steps that it was in, and `work` says what those were."""
-        ...
-
-    def waiting(self) -> int: ...

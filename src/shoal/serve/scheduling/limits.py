@@ -6,8 +6,6 @@ with cheap requests may send more of them under the same limit.
 
 from __future__ import annotations
 
-from shoal.core import Invalid
-
 _ROUNDING_S = 1e-9
 """A request that comes again when it was told to finds enough, whatever the rounding."""
 
@@ -22,9 +20,6 @@ class CostBucket:
     __slots__ = ("_at", "_level_s", "burst_s", "rate")
 
     def __init__(self, rate: float, burst_s: float, *, now: float = 0.0) -> None:
-        for name, value in (("rate", rate), ("burst_s", burst_s)):
-            if not value > 0:
-                raise Invalid(f"{name} must be positive, not {value}", where="rate limit")
         self.rate = rate
         self.burst_s = burst_s
         self._level_s = burst_s

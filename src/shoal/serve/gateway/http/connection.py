@@ -19,7 +19,7 @@ from shoal.inference.protocol import requests, responses
 from shoal.inference.protocol.requests import Reply
 from shoal.inference.types import InferRequest
 from shoal.serve.gateway.http import answers
-from shoal.serve.gateway.http.routes import Asked, HttpRoute, find
+from shoal.serve.gateway.http.routes import HttpRoute, find
 from shoal.serve.protocol.errors import Unauthorized, WrongMethod
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class InferenceConnection(Connection[HttpCall]):
         route = find(head.target)
         if head.method != route.method and (head.method != "HEAD" or route.method != "GET"):
             raise WrongMethod(f"{head.method} is not for this path", hint=f"use {route.method}", allowed=route.method)
-        tenant = "" if route.public else self._app.backend.tenant_of(token)
+        tenant = "" if route.public else self._app.gateway.tenant_of(token)
         if tenant is None:
             what = "this call needs a token" if token is None else "this token is unknown"
             raise Unauthorized(what, hint="send the header Authorization: Bearer TOKEN")
@@ -74,11 +74,11 @@ class InferenceConnection(Connection[HttpCall]):
         self._check_json(call, len(body))
         if route.act is None:
             request, reply = self._decode(call, body)
-            self._start(call, self._work(call, partial(front.backend.infer, request), reply))
+            self._start(call, self._work(call, partial(front.gateway.infer, request), reply))
         elif route.waits:
-            self._start(call, self._work(call, partial(route.act, front, Asked(route, call.tenant, body))))
+            self._start(call, self._work(call, partial(route.act, front, call, body)))
         else:
-            self._succeed(route.act(front, Asked(route, call.tenant, body)))
+            self._succeed(route.act(front, call, body))
 
     def failure(self, error: Exception, rest: bytes) -> bytes:
         return answers.failure(error, rest)
@@ -86,7 +86,7 @@ class InferenceConnection(Connection[HttpCall]):
     def _decode(self, call: HttpCall, body: Buffer) -> tuple[InferRequest, Reply]:
         route, tenant, length = call.route, call.tenant, call.header_length
         if length == 0:
-            metadata = self._app.backend.metadata(tenant, route.model, route.version)
+            metadata = self._app.gateway.metadata(tenant, route.model, route.version)
             return requests.decode_raw(route.model, route.version, tenant, body, metadata)
         return requests.decode(route.model, route.version, tenant, body, length, self._app.shared)
 
@@ -110,7 +110,7 @@ class InferenceConnection(Connection[HttpCall]):
         self._advance()
 
     def _cancelled(self, call: HttpCall) -> None:
-        """Not by this connection, which gives up its call first: the backend ends."""
+        """Not by this connection, which gives up its call first: the gateway ends."""
         if self._call is call:
             self.refuse(Stopping("the server is being stopped"))
 

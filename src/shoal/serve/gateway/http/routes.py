@@ -18,6 +18,7 @@ from shoal.serve.protocol import documents
 from shoal.serve.protocol.errors import NoSuchCall
 
 if TYPE_CHECKING:
+    from shoal.serve.gateway.http.connection import HttpCall
     from shoal.serve.gateway.http.front import HttpFront
 
 
@@ -27,19 +28,12 @@ class HttpRoute:
     `waits`, a coroutine; an inference has no `act`. `public` asks for no token."""
 
     method: str
-    act: Callable[[HttpFront, Asked], Any] | None
+    act: Callable[[HttpFront, HttpCall, Buffer], Any] | None
     model: str = ""
     version: str | None = None
     region: str | None = None
     public: bool = False
     waits: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    route: HttpRoute
-    tenant: str
-    body: Buffer
 
 
 @lru_cache(maxsize=1024)
@@ -93,79 +87,79 @@ def find(target: bytes) -> HttpRoute:
             raise NoSuchCall("there is nothing here", where=f"{path:.200}")
 
 
-def _live(_front: HttpFront, _asked: Asked) -> Any:
+def _live(_front: HttpFront, _call: HttpCall, _body: Buffer) -> Any:
     return {"live": True}
 
 
-def _ready(front: HttpFront, _asked: Asked) -> Any:
+def _ready(front: HttpFront, _call: HttpCall, _body: Buffer) -> Any:
     if front.draining:
         raise NotReady("the server is being stopped")
-    if not front.backend.ready():
+    if not front.gateway.ready():
         raise NotReady("not every model is loaded")
     return {"ready": True}
 
 
-def _server(_front: HttpFront, _asked: Asked) -> Any:
+def _server(_front: HttpFront, _call: HttpCall, _body: Buffer) -> Any:
     return documents.server()
 
 
-def _metadata(front: HttpFront, asked: Asked) -> Any:
-    return documents.metadata(front.backend.metadata(asked.tenant, asked.route.model, asked.route.version))
+def _metadata(front: HttpFront, call: HttpCall, _body: Buffer) -> Any:
+    return documents.metadata(front.gateway.metadata(call.tenant, call.route.model, call.route.version))
 
 
-def _config(front: HttpFront, asked: Asked) -> Any:
-    return documents.config(front.backend.metadata(asked.tenant, asked.route.model, asked.route.version))
+def _config(front: HttpFront, call: HttpCall, _body: Buffer) -> Any:
+    return documents.config(front.gateway.metadata(call.tenant, call.route.model, call.route.version))
 
 
-def _model_ready(front: HttpFront, asked: Asked) -> Any:
-    if not front.backend.model_ready(asked.tenant, asked.route.model, asked.route.version):
-        raise NotReady("the model is not loaded", where=f"model {asked.route.model!r:.80}")
-    return {"name": asked.route.model, "ready": True}
+def _model_ready(front: HttpFront, call: HttpCall, _body: Buffer) -> Any:
+    if not front.gateway.model_ready(call.tenant, call.route.model, call.route.version):
+        raise NotReady("the model is not loaded", where=f"model {call.route.model!r:.80}")
+    return {"name": call.route.model, "ready": True}
 
 
-def _statistics(front: HttpFront, asked: Asked) -> Any:
-    return documents.statistics(front.backend.statistics(asked.tenant, asked.route.model or None, asked.route.version))
+def _statistics(front: HttpFront, call: HttpCall, _body: Buffer) -> Any:
+    return documents.statistics(front.gateway.statistics(call.tenant, call.route.model or None, call.route.version))
 
 
 _OF_MODEL = {"ready": _model_ready, "stats": _statistics, "config": _config}
 
 
-def _index(front: HttpFront, asked: Asked) -> Any:
-    ready_only = _document(asked.body).get("ready", False)
+def _index(front: HttpFront, call: HttpCall, body: Buffer) -> Any:
+    ready_only = _document(body).get("ready", False)
     if type(ready_only) is not bool:
         raise BadRequest("must be true or false", where="ready")
-    return documents.index(front.backend.index(asked.tenant, ready_only))
+    return documents.index(front.gateway.index(call.tenant, ready_only))
 
 
-def _load(front: HttpFront, asked: Asked) -> Any:
-    if _document(asked.body).get("parameters"):
+def _load(front: HttpFront, call: HttpCall, body: Buffer) -> Any:
+    if _document(body).get("parameters"):
         raise BadRequest("a model is loaded as it was deployed", where="parameters", hint="deploy another version")
-    return front.backend.load(asked.tenant, asked.route.model)
+    return front.gateway.load(call.tenant, call.route.model)
 
 
-def _unload(front: HttpFront, asked: Asked) -> Any:
-    _document(asked.body)  # `unload_dependents` is all that may be in it, and no model has any
-    return front.backend.unload(asked.tenant, asked.route.model)
+def _unload(front: HttpFront, call: HttpCall, body: Buffer) -> Any:
+    _document(body)  # `unload_dependents` is all that may be in it, and no model has any
+    return front.gateway.unload(call.tenant, call.route.model)
 
 
-def _region_status(front: HttpFront, asked: Asked) -> Any:
-    return documents.regions(front.shared.status(asked.tenant, asked.route.region))
+def _region_status(front: HttpFront, call: HttpCall, _body: Buffer) -> Any:
+    return documents.regions(front.shared.status(call.tenant, call.route.region))
 
 
-def _register(front: HttpFront, asked: Asked) -> None:
-    given = _document(asked.body)
+def _register(front: HttpFront, call: HttpCall, body: Buffer) -> None:
+    given = _document(body)
     key, offset, size = given.get("key"), given.get("offset", 0), given.get("byte_size")
     if type(key) is not str or type(offset) is not int or type(size) is not int:
         raise BadRequest("key (a string), byte_size and offset (integers) are needed", where="body")
-    front.shared.register(asked.tenant, asked.route.region or "", key, offset, size)
+    front.shared.register(call.tenant, call.route.region or "", key, offset, size)
 
 
-def _unregister(front: HttpFront, asked: Asked) -> None:
-    front.shared.unregister(asked.tenant, asked.route.region)
+def _unregister(front: HttpFront, call: HttpCall, _body: Buffer) -> None:
+    front.shared.unregister(call.tenant, call.route.region)
 
 
-def _metrics(front: HttpFront, asked: Asked) -> bytes:
-    if asked.tenant:
+def _metrics(front: HttpFront, call: HttpCall, _body: Buffer) -> bytes:
+    if call.tenant:
         raise Forbidden("the metrics are of all tenants", hint="use the operator's token")
     return front.metrics()
 

@@ -11,8 +11,9 @@ from shoal.inference.errors import ModelFailed
 from shoal.inference.tensors import Stacked, outputs_for
 from shoal.inference.types import Buffer, InferRequest, InferResponse, ModelMetadata, Tensor
 from shoal.serve.replica.arena import ALIGNMENT
-from shoal.serve.replica.messages import ExecutionResponse, Placed, StepWork, Times, contents_of
+from shoal.serve.replica.messages import ExecutionResponse, Placed, Times, contents_of
 from shoal.serve.replica.wire import WireError
+from shoal.serve.types import StepWork
 
 _GUESSED_BYTES = 16 << 10
 """Of outputs per sample, where the metadata do not tell."""

@@ -13,7 +13,7 @@ from collections.abc import Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from shoal.core import Reason
 from shoal.inference.opening import LoadReport
@@ -25,6 +25,9 @@ from shoal.serve.gateway.directory import Directory, queue_key
 from shoal.serve.gateway.kept import KeptStates
 from shoal.serve.gateway.replicas.replica_handle import Replica, ReplicaEvents
 from shoal.serve.residency import ModelCache, make_room
+
+if TYPE_CHECKING:
+    from shoal.serve.gateway.core import Gateway
 
 log = logging.getLogger("shoal.serve")
 
@@ -91,37 +94,13 @@ class Member:
         return (key in self.ahead or key in self.wanted or key == self.loading) and self.may_load(key)
 
 
-class Events(Protocol):
-    """Told by the replica set, in the loop's thread. Nothing may raise."""
-
-    def changed(self, key: str) -> None:
-        """The replicas that can execute the model, or are going to, have changed."""
-        ...
-
-    def known(self, key: str, report: LoadReport) -> None:
-        """A replica has it loaded, since just now or from before the gateway was started again."""
-        ...
-
-    def loaded(self, key: str, report: LoadReport) -> None:
-        """A replica loaded it just now."""
-        ...
-
-    def state_lost(self, replica: Replica, key: str | None, why: str) -> None:
-        """The replica has no state of sequences of the model any more; with None, of no model."""
-        ...
-
-    def waiting(self, key: str) -> int:
-        """How many requests for it wait to be executed."""
-        ...
-
-
 class ReplicaSet(ReplicaEvents):
-    """`reports` has the last one of each model that was ever loaded."""
+    """`reports` has the last one of each model that was ever loaded. `gateway` is told what changes."""
 
-    def __init__(self, directory: Directory, events: Events, kept: KeptStates) -> None:
+    def __init__(self, directory: Directory, gateway: Gateway, kept: KeptStates) -> None:
         self._directory = directory
         self._kept = kept
-        self._events = events
+        self._gateway = gateway
         self.members: dict[str, Member] = {}
         self.reports: dict[str, LoadReport] = {}
         self.withheld: set[str] = set()
@@ -152,11 +131,11 @@ class ReplicaSet(ReplicaEvents):
             if report is not None:  # from before the gateway was restarted
                 del member.ahead[key]
                 self._note(member, key, report)
-                self._events.changed(key)
+                self._gateway.changed(key)
             elif len(deaths := self._deaths.get((replica.token_digest, key), [])) >= DEATHS:
                 del member.ahead[key]
                 member.problems[key] = deaths[-1]
-                self._events.changed(key)
+                self._gateway.changed(key)
         self._check_up(member)
         self._attend(member)
 
@@ -167,8 +146,8 @@ class ReplicaSet(ReplicaEvents):
         key = queue_key(member.deployment.spec.tenant, *model)
         report = member.replica.models[model]
         self._note(member, key, report)
-        self._events.loaded(key, report)
-        self._events.changed(key)
+        self._gateway.loaded(key, report)
+        self._gateway.changed(key)
 
     def condition(self, replica: Replica, model: tuple[str, str], condition: Condition) -> None:
         member = self.members.get(replica.name)
@@ -193,7 +172,7 @@ class ReplicaSet(ReplicaEvents):
         if member is None or member.replica is not replica:
             return
         del self.members[replica.name]
-        self._events.state_lost(replica, None, f"the replica that kept it is gone: {reason.text}")
+        self._gateway.state_lost(replica, None, f"the replica that kept it is gone: {reason.text}")
         if member.loading is not None:
             why = f"replica {replica.name} died while it loaded this: {reason.text}"
             self._deaths.setdefault((replica.token_digest, member.loading), []).append(why)
@@ -329,7 +308,7 @@ class ReplicaSet(ReplicaEvents):
     async def unload(self, service_id: str, key: str) -> None:
         """No replica executes or loads the model from now on."""
         self.withheld.add(key)
-        self._events.changed(key)
+        self._gateway.changed(key)
         await asyncio.gather(*(self._withhold(member, key) for member in [*self.of(service_id)]))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -352,7 +331,7 @@ class ReplicaSet(ReplicaEvents):
     def _note(self, member: Member, key: str, report: LoadReport) -> None:
         self.reports[key] = report
         self._troubles.pop(member.deployment.id, None)
-        self._events.known(key, report)
+        self._gateway.known(key, report)
         self._deaths.pop((member.replica.token_digest, key), None)
         member.problems.pop(key, None)
         if member.budget:
@@ -360,7 +339,7 @@ class ReplicaSet(ReplicaEvents):
 
     def _all_changed(self, member: Member) -> None:
         for key in member.specs:
-            self._events.changed(key)
+            self._gateway.changed(key)
 
     def _expect(self, service_id: str, keys: Sequence[str]) -> None:
         loop = asyncio.get_running_loop()
@@ -369,7 +348,7 @@ class ReplicaSet(ReplicaEvents):
     def _not_back(self, service_id: str, keys: Sequence[str]) -> None:
         del self._expected[service_id]
         for key in keys:
-            self._events.changed(key)
+            self._gateway.changed(key)
 
     def _check_up(self, member: Member) -> None:
         if not member.ahead and not member.brought_up:
@@ -404,7 +383,7 @@ class ReplicaSet(ReplicaEvents):
         finally:
             member.ahead.pop(key, None)
             member.wanted.pop(key, None)
-        self._events.changed(key)
+        self._gateway.changed(key)
         self._check_up(member)
         if member.budget:
             await self._let_it_serve(member, key)
@@ -418,7 +397,7 @@ class ReplicaSet(ReplicaEvents):
         try:
             await self._evict_for(member, key, self._expected_bytes(key, spec))
             if (spec.name, spec.version) in member.replica.models:
-                self._events.state_lost(member.replica, key, "its model was loaded anew")
+                self._gateway.state_lost(member.replica, key, "its model was loaded anew")
             kept = self._kept.get(member.replica.token_digest, member.replica.name, key)
             report = await member.replica.load(spec, kept)
             await self._evict_for(member, key, report.resident_bytes)  # it may be larger than expected
@@ -438,7 +417,7 @@ class ReplicaSet(ReplicaEvents):
         if report is None:
             return
         for _ in range(int((report.load_s + report.warmup_s) / _LOOK_S)):
-            if not (member.wanted and self._events.waiting(key)):
+            if not (member.wanted and self._gateway.waiting(key)):
                 return
             await asyncio.sleep(_LOOK_S)
 
@@ -460,7 +439,7 @@ class ReplicaSet(ReplicaEvents):
         if not member.budget:
             return
         others = [model for model in member.cache if model.key != key]
-        waited_for = {model.key for model in others if self._events.waiting(model.key)}
+        waited_for = {model.key for model in others if self._gateway.waiting(model.key)}
         for victim in make_room(others, size, member.budget, waited_for):
             log.info("replica %s: %s makes room for %s", member.replica.name, victim, key)
             member.cache.evict(victim)
@@ -471,7 +450,7 @@ class ReplicaSet(ReplicaEvents):
             try:
                 await self._load(member, key)
             finally:
-                self._events.changed(key)
+                self._gateway.changed(key)
 
     async def _withhold(self, member: Member, key: str) -> None:
         async with member.lock:  # so that what is being loaded now is unloaded as well
@@ -484,9 +463,9 @@ class ReplicaSet(ReplicaEvents):
     async def _unload(self, member: Member, key: str) -> None:
         spec = member.specs.get(key)
         if spec is not None and (spec.name, spec.version) in member.replica.models:
-            self._events.state_lost(member.replica, key, "its model was unloaded")
+            self._gateway.state_lost(member.replica, key, "its model was unloaded")
             done = member.replica.unload(spec.name, spec.version)
-            self._events.changed(key)
+            self._gateway.changed(key)
             await done
 
 

@@ -1,1 +1,0 @@
-"""Published baselines: loaded only when it is asked for."""
