@@ -14,8 +14,8 @@ from shoal.core import Invalid
 from shoal.schedule import Allocation, Pool, Problem
 from shoal.schedule.baselines.gavel import GavelRounds, GavelSettings
 from shoal.schedule.simulate import Faults, cluster_of, run_of, simulate
-from shoal.schedule.workloads import PriceChange, gavel_jobs
-from tests.schedule.kit import cluster, gavel_table, throughputs, workload
+from shoal.schedule.workloads import gavel_jobs
+from tests.schedule.kit import cluster, gavel_table
 
 LIVE = """
 import sys
@@ -113,12 +113,3 @@ def test_objectives_that_leave_much_open_are_not_filled_in() -> None:
 def test_what_gavels_jobs_never_do_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(Invalid, match="Gavel's jobs all save their work, and none fails"):
         run_of("max-min", mechanism="published", **options)
-
-
-@pytest.mark.parametrize(
-    "options", [{"pools": [Pool("fast", 4, per_node=2)]}, {"prices": [PriceChange(0.0, "fast", 1.0)]}]
-)
-def test_what_gavels_clusters_do_not_have_is_refused(options: dict[str, Any]) -> None:
-    made = cluster_of(workload([3600.0]), options.pop("pools", [Pool("fast", 4)]), throughputs(), **options)
-    with pytest.raises(Invalid, match="no machines, and no prices that change"):
-        simulate(made, run_of("max-min", mechanism="gavel"))

@@ -23,7 +23,6 @@ from shoal.schedule.workloads import (
     philly_jobs,
     read_gavel,
     read_philly,
-    read_prices,
     read_snapshot,
     read_throughputs,
     snapshot_lines,
@@ -273,7 +272,7 @@ class TestSnapshot:
                     arrived=500.0, ran_s=20.0, placed="fast", placed_s=20.0, min_run_s=60.0, restarts=1, kind="k"),
             JobView("b", "y", {"fast": Throughput(1.0)}, elastic=(Configuration("fast", 2, Throughput(1.8)),)),
         )  # fmt: skip
-        pools = (Pool("fast", 4, Money.usd("2.5"), "z1", 2, "far"), Pool("slow", 2))
+        pools = (Pool("fast", 4, Money.usd("2.5")), Pool("slow", 2))
         tenants = (Tenant("x", 2.0, Quota(3, (("fast", 2),))), Tenant("y"))
         path = self.write(tmp_path, *snapshot_lines(jobs, pools, tenants, now=1000.0))
         found = read_snapshot(path)
@@ -307,8 +306,7 @@ class TestSnapshot:
             ('{"job": "a", "throughput": {"fast": NaN}}', "throughput.fast.per_s: must be a finite number"),
             ('{"job": "a", "throughput": {"fast": [1, 2, 3]}}', "steps per second, or that and its standard deviation"),
             ('{"job": "a", "throughput": {"fast": 1}, "gang": 1.5}', "gang: must be a whole number"),
-            ('{"pool": "fast", "count": 4, "per_node": "two"}', "per_node: must be a whole number"),
-            ('{"pool": "fast", "count": 4, "unconsolidated": 5}', "unconsolidated: must be text"),
+            ('{"pool": "fast", "count": "two"}', "count: must be a whole number"),
             ('{"pool": "fast", "count": 4, "zome": "a"}', "zome: there is no such field"),
             ('{"tenant": "x", "accelerators": "many"}', "accelerators: must be a whole number"),
             ('{"tenant": "x", "by_type": {"fast": 1.5}}', "by_type.fast: must be a whole number"),
@@ -338,19 +336,6 @@ class TestSnapshot:
         path = self.write(tmp_path, HEAD, '{"job": "a", "throughput": {"fast": 1}}')
         with pytest.raises(Invalid, match=r"live\.jsonl:2: 1 jobs do not say"):
             read_snapshot(path).workload()
-
-
-class TestPrices:
-    def test_they_are_sorted_by_time(self, tmp_path: Path) -> None:
-        path = tmp_path / "prices.csv"
-        path.write_text("seconds,type,usd_per_hour\n60,fast,2\n0,fast,1.5\n")
-        assert [(each.at_s, each.usd_per_hour) for each in read_prices(path)] == [(0.0, 1.5), (60.0, 2.0)]
-        path.write_text("seconds,type,usd_per_hour\n60,fast,-2\n0,fast\n")
-        with pytest.raises(Invalid, match="2 faults"):
-            read_prices(path)
-        path.write_text("when,what\n")
-        with pytest.raises(Invalid, match=r"prices\.csv:1: the header"):
-            read_prices(path)
 
 
 class TestHeavyTailed:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core import Invalid
-from shoal.schedule.types import Allocation, Array, Mask, Problem
-from shoal.schedule.validate import NAMED
+from shoal.schedule.types import NAMED, Allocation, Array, Mask, Problem
 
 _ROUNDING = 1e-6
 

@@ -1,13 +1,14 @@
 """Inputs and results of a scheduling decision: jobs, pools, the problem, the allocation.
 
 A problem is columnar, because a cluster may have a hundred thousand jobs: no object per job is needed. `problem_of`
-in `build.py` makes one from `JobView`s. Throughout, `m` is the number of jobs and `n` the number of columns; a column
-is a way to run on a pool (`Column`). Arrays are read-only.
+in `build.py` makes one from `JobView`s. Throughout, `m` is the number of jobs and `n` the number of columns: a column
+is a pool, the accelerators of one type. Arrays are read-only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -15,13 +16,15 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.core import Invalid, Money, Tenant, Throughput
-from shoal.schedule.validate import faults
+from shoal.core import Invalid, Money, ShoalError, Tenant, Throughput
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
+
+NAMED = 10
+"""Faults of one sort that are listed; what is wrong throughout need not be listed whole."""
 
 Prices = tuple[Array, ...]
 Tried = tuple[Prices, ...]
@@ -77,27 +80,11 @@ FREE = Money()
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Accelerators of one type in one zone.
-
-    `unconsolidated` is the throughput key of gangs that are spread over more machines than they need; a pool that has
-    one is offered in both ways, and `per_node` then bounds how many gangs can run consolidated.
-    """
+    """Accelerators of one type."""
 
     type: str
     count: int
     price_per_hour: Money = FREE
-    zone: str = ""
-    per_node: int | None = None
-    unconsolidated: str | None = None
-
-
-class Column(NamedTuple):
-    """A way to run: on `pool` (an index), at the rates that jobs give for `key`; `spread` over machines or not."""
-
-    name: str
-    key: str
-    pool: int
-    spread: bool
 
 
 class Configurations(NamedTuple):
@@ -131,18 +118,6 @@ class QuotaOf(NamedTuple):
 def no_pairs() -> Pairs:
     none = np.empty(0, np.intp)
     return Pairs(none, none, none, np.empty(0))
-
-
-def columns_of(pools: Sequence[Pool]) -> tuple[Column, ...]:
-    """One column per pool, and a second one for pools that are also offered unconsolidated."""
-    types = [pool.type for pool in pools]
-    found: list[Column] = []
-    for at, pool in enumerate(pools):
-        zone = f"@{pool.zone}" if types.count(pool.type) > 1 else ""
-        found.append(Column(pool.type + zone, pool.type, at, False))
-        if pool.unconsolidated is not None:
-            found.append(Column(pool.unconsolidated + zone, pool.unconsolidated, at, True))
-    return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,33 +196,28 @@ class Problem:
         return cls(pools=tuple(pools), now=now, ids=names, rate=table, tenants=tuple(tenants), **given)
 
     @cached_property
-    def columns(self) -> tuple[Column, ...]:
-        return columns_of(self.pools)
+    def types(self) -> tuple[str, ...]:
+        return tuple(pool.type for pool in self.pools)
 
     @property
     def jobs(self) -> int:
         return len(self.rate)
 
     @cached_property
-    def pool_of(self) -> Index:
-        """(n,) the pool of each column."""
-        return np.array([column.pool for column in self.columns], np.intp)
-
-    @cached_property
     def counts(self) -> Array:
-        """(pools,) accelerators."""
+        """(n,) accelerators."""
         return np.array([pool.count for pool in self.pools], np.float64)
 
     @cached_property
     def usd_per_hour(self) -> Array:
         """(n,) price of one accelerator in each column."""
-        return np.array([self.pools[at].price_per_hour.micro_usd / 1e6 for at in self.pool_of])
+        return np.array([pool.price_per_hour.micro_usd / 1e6 for pool in self.pools])
 
     @cached_property
     def possible(self) -> Mask:
         """(m, n) where a job can run at all: a positive rate, and a pool and a quota that its gang fits in; for elastic
         jobs, a configuration that does."""
-        most = np.tile(self.counts[self.pool_of], (len(self.tenants), 1))
+        most = np.tile(self.counts, (len(self.tenants), 1))
         for quota in self.quotas:
             most[quota.tenant, quota.columns] = np.minimum(most[quota.tenant, quota.columns], quota.most)
         fits: Mask = (self.rate > 0) & (self.gang[:, None] <= most[self.tenant])
@@ -278,7 +248,7 @@ class Problem:
 
     @cached_property
     def quotas(self) -> tuple[QuotaOf, ...]:
-        types = np.array([self.pools[pool].type for pool in self.pool_of], np.str_)
+        types = np.array(self.types, np.str_)
         return tuple(
             QuotaOf(at, f"quota of {tenant.name}: {kind or 'all types'}", (types == kind) | (kind is None), limit)
             for at, tenant in enumerate(self.tenants)
@@ -298,7 +268,7 @@ class Problem:
         return _unchecked(vars(self) | changed)
 
 
-_SHARED = ("pools", "now", "tenants", "entities", "pair_rate", "columns", "pool_of", "counts", "usd_per_hour", "quotas")
+_SHARED = ("pools", "now", "tenants", "entities", "pair_rate", "types", "counts", "usd_per_hour", "quotas")
 _BY_JOB = (
     "rate", "rate_std", "gang", "weight", "work_left", "deadline", "arrived", "ran_s", "isolated_s", "placed", "held",
     "restarts", "tenant", "entity", "kind",
@@ -311,6 +281,78 @@ def _unchecked(values: Mapping[str, Any]) -> Problem:
     vars(made).update(values)
     made._seal()
     return made
+
+
+def faults(problem: Problem) -> Iterator[ShoalError]:
+    """Faults of the pools, of the jobs' values, and of the co-location and configuration tables."""
+    yield from _pools(problem)
+    width, jobs = len(problem.pools), len(problem.rate)
+    if problem.rate.shape != (jobs, width):
+        yield Invalid(f"shape {problem.rate.shape}, but the pools have {width} columns", where="rate")
+        return
+    if len(problem.ids) != jobs:
+        yield Invalid(f"{len(problem.ids)} ids for {jobs} jobs", where="ids")
+        return
+    yield from _ids(problem)
+    yield from _values(problem)
+    yield from _tables(problem)
+
+
+def _pools(problem: Problem) -> Iterator[ShoalError]:
+    for name, times in Counter(problem.types).items():
+        if times > 1:
+            yield Invalid("two pools are of this type", where=f"pool {name}")
+    for pool in problem.pools:
+        if pool.count < 0:
+            yield Invalid(f"{pool.count} accelerators", where=f"pool {pool.type}")
+
+
+def _ids(problem: Problem) -> Iterator[ShoalError]:
+    if len(set(problem.ids)) < len(problem.ids):
+        twice = [name for name, times in Counter(problem.ids).items() if times > 1]
+        for name in twice[:NAMED]:
+            yield Invalid("two jobs have this id", where=f"job {name}")
+
+
+def _values(problem: Problem) -> Iterator[ShoalError]:
+    width = len(problem.pools)
+    checks: tuple[tuple[str, NDArray[Any], str], ...] = (
+        ("rate", ~(np.isfinite(problem.rate) & (problem.rate >= 0)), "must be finite and not negative"),
+        ("rate_std", ~(problem.rate_std >= 0), "must not be negative"),
+        ("gang", problem.gang < 1, "must be at least one accelerator"),
+        ("weight", ~(np.isfinite(problem.weight) & (problem.weight > 0)), "must be positive and finite"),
+        ("work_left", (problem.work_left < 0) | np.isinf(problem.work_left), "must be finite and not negative"),
+        ("deadline", np.isnan(problem.deadline), "must be a time"),
+        ("arrived", ~np.isfinite(problem.arrived), "must be a time"),
+        ("isolated_s", ~(problem.isolated_s >= 0), "must not be negative"),
+        ("placed", (problem.placed < -1) | (problem.placed >= width), "is no column"),
+        ("held", problem.held & (problem.placed < 0), "but it is placed nowhere"),
+        ("tenant", (problem.tenant < 0) | (problem.tenant >= len(problem.tenants)), "is no tenant"),
+        ("entity", (problem.entity < 0) | (problem.entity >= len(problem.entities)), "is no entity"),
+    )
+    for name, wrong, what in checks:
+        if not wrong.any():
+            continue
+        rows = np.flatnonzero(wrong.any(axis=1) if wrong.ndim == 2 else wrong)
+        for row in rows[:NAMED]:
+            yield Invalid(f"{name} {getattr(problem, name)[row]} {what}", where=f"job {problem.ids[row]}")
+
+
+def _tables(problem: Problem) -> Iterator[ShoalError]:
+    width = len(problem.pools)
+    if (rates := problem.pair_rate) is not None:
+        if rates.shape != (len(rates), len(rates), width):
+            yield Invalid(f"shape {rates.shape}, expected (kinds, kinds, {width})", where="pair_rate")
+        elif len(problem.kind) and not 0 <= problem.kind.min() <= problem.kind.max() < len(rates):
+            yield Invalid("a job's kind is not in the table", where="pair_rate")
+        elif not (np.isfinite(rates) & (rates >= 0)).all():
+            yield Invalid("co-located rates must be finite and not negative", where="pair_rate")
+    if (ways := problem.configurations) is not None:
+        wrong = (ways.accelerators < 1) | ~(ways.goodput >= 0) | np.isinf(ways.goodput)
+        for row in ways.job[wrong][:NAMED]:
+            yield Invalid("a configuration needs accelerators and a finite goodput", where=f"job {problem.ids[row]}")
+        if (np.diff(ways.job) < 0).any():
+            yield Invalid("configurations must be sorted by job", where="configurations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,5 +431,4 @@ class Allocation:
             gang = np.where(self.configuration >= 0, chosen, gang)
         by_column: Array = gang.astype(np.float64) @ self.share
         np.add.at(by_column, self.pairs.column, self.pairs.share * gang[self.pairs.first])
-        used: Array = np.bincount(problem.pool_of, by_column, minlength=len(problem.pools)).astype(np.float64)
-        return used
+        return by_column

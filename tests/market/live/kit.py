@@ -15,7 +15,8 @@ from shoal.market.live.ledger import Ledger
 from shoal.market.live.provider import Listing
 from shoal.market.live.records import Rental
 from shoal.market.live.renter import Renter
-from shoal.market.live.simulated import SimulatedOptions, SimulatedProvider
+from shoal.market.live.settings import SimulatedSection
+from shoal.market.live.simulated import SimulatedProvider
 from shoal.market.live.tables import TABLES
 from shoal.store import Store, open_store
 
@@ -50,7 +51,7 @@ class World:
     clock: ManualClock = field(default_factory=lambda: ManualClock(START))
     killed_at: int | None = None
     effects: int = 0
-    options: SimulatedOptions = field(default_factory=lambda: SimulatedOptions(launch_s=60.0, notice_s=120.0))
+    options: SimulatedSection = field(default_factory=lambda: SimulatedSection.model_validate({}))
 
     def __post_init__(self) -> None:
         self.truth = SimulatedProvider(self.folder / "truth.db", LISTINGS, self.history, self.options, self.clock)

@@ -8,10 +8,11 @@ import pytest
 
 from shoal.core import ANY, Estimate, Invalid, Resources
 from shoal.market.history import Offer
-from shoal.market.live.deciding import Fit, Held, Work, decide, fits, market_of, speeds_by_kind, up_of, view_of
+from shoal.market.live.deciding import Fit, Held, decide, fits, market_of, speeds_by_kind, up_of, view_of
 from shoal.market.live.provider import Listing, Quote
 from shoal.market.policy.view import Decision, View
 from shoal.market.tables import egress_usd_per_gb
+from shoal.market.ticks import Job
 
 GIB = 1 << 30
 FITS = [
@@ -22,17 +23,17 @@ FITS = [
 
 @pytest.mark.parametrize(("launch_s", "ticks"), [(0.0, 0), (600.0, 1), (601.0, 2), (1800.0, 3), (0.3, 1)])
 def test_a_launch_takes_whole_ticks(launch_s: float, ticks: int) -> None:
-    assert market_of(FITS, Work(3600.0, 7 * 3600.0, launch_s, 0.0), 600.0, {}).launch == ticks
+    assert market_of(FITS, Job(3600.0, 7 * 3600.0, launch_s, 0.0), 600.0, {}).launch == ticks
 
 
 def test_rounding_does_not_add_a_tick() -> None:
-    assert market_of(FITS, Work(3600.0, 7 * 3600.0, 3 * 0.1, 0.0), 0.1, {}).launch == 3
+    assert market_of(FITS, Job(3600.0, 7 * 3600.0, 3 * 0.1, 0.0), 0.1, {}).launch == 3
 
 
 def test_a_deadline_that_no_offer_keeps_is_refused() -> None:
     with pytest.raises(Invalid, match="4 h of work cannot end within 1 h"):
-        market_of(FITS, Work(4 * 3600.0, 3600.0, 600.0, 0.0), 600.0, {})
-    assert market_of(FITS, Work(4 * 3600.0, 3600.0, 600.0, 0.0), 600.0, {"v100": 5.0}).deadline == 6
+        market_of(FITS, Job(4 * 3600.0, 3600.0, 600.0, 0.0), 600.0, {})
+    assert market_of(FITS, Job(4 * 3600.0, 3600.0, 600.0, 0.0), 600.0, {"v100": 5.0}).deadline == 6
 
 
 LISTING = Listing(Offer("aws", "us-east-1", "us-east-1a", "p3.8xlarge", "v100", 4, spot=False), 12.0, 32, 244 * GIB)
@@ -74,7 +75,7 @@ def test_several_instances_cost_as_many_prices() -> None:
 
 
 def test_a_market_counts_in_ticks() -> None:
-    work = Work(3600.0, 7 * 3600.0 + 599.0, 0.0, 300.0, state_gb=10.0, data_gb=30.0, home="eu-west-1")
+    work = Job(3600.0, 7 * 3600.0 + 599.0, 0.0, 300.0, state_gb=10.0, data_gb=30.0, home="eu-west-1")
     found = market_of(FITS, work, 600.0, {"v100": 2.0})
     assert (found.work, found.deadline, found.lost) == (6.0, 42, 0.5)
     assert found.speed.tolist() == [2.0, 2.0]
@@ -82,14 +83,14 @@ def test_a_market_counts_in_ticks() -> None:
     each = egress_usd_per_gb("aws", "eu-west-1", FITS[0].listing.offer)
     assert each > 0
     assert found.launch_usd.tolist() == pytest.approx([40 * each] * 2)
-    assert not market_of(FITS, Work(3600.0, 7 * 3600.0, 0.0, 0.0), 600.0, {}).launch_usd.any()
-    assert market_of(FITS, Work(60.0, 100.0, 0.0, 0.0), 600.0, {}).deadline == 1, "a tick at least"
+    assert not market_of(FITS, Job(3600.0, 7 * 3600.0, 0.0, 0.0), 600.0, {}).launch_usd.any()
+    assert market_of(FITS, Job(60.0, 100.0, 0.0, 0.0), 600.0, {}).deadline == 1, "a tick at least"
 
 
 def test_work_that_ends_with_the_deadline_is_taken() -> None:
-    assert market_of(FITS, Work(3600.0, 4200.0, 600.0, 0.0), 600.0, {}).deadline == 7
+    assert market_of(FITS, Job(3600.0, 4200.0, 600.0, 0.0), 600.0, {}).deadline == 7
     with pytest.raises(Invalid, match=r"needs 1\.2 h"):
-        market_of(FITS, Work(3600.0, 4199.0, 600.0, 0.0), 600.0, {})
+        market_of(FITS, Job(3600.0, 4199.0, 600.0, 0.0), 600.0, {})
 
 
 class Never:
@@ -121,7 +122,7 @@ def quoted(usd: float = 0.5, available: bool = True) -> Quote:
 
 
 def test_on_demand_is_there_and_spot_where_it_is_quoted_and_was_not_refused() -> None:
-    market, name = market_of(FITS, Work(3600.0, 7 * 3600.0, 0.0, 0.0), 600.0, {}), FITS[0].name
+    market, name = market_of(FITS, Job(3600.0, 7 * 3600.0, 0.0, 0.0), 600.0, {}), FITS[0].name
     assert up_of(market, []).tolist() == [False, True]
     assert up_of(market, [quoted()]).tolist() == [True, True]
     assert up_of(market, [quoted(available=False)]).tolist() == [False, True]
@@ -130,7 +131,7 @@ def test_on_demand_is_there_and_spot_where_it_is_quoted_and_was_not_refused() ->
 
 
 def test_a_view_counts_in_ticks_from_the_submission_and_from_the_launch() -> None:
-    market = market_of(FITS, Work(3600.0, 7 * 3600.0, 1800.0, 0.0), 600.0, {})
+    market = market_of(FITS, Job(3600.0, 7 * 3600.0, 1800.0, 0.0), 600.0, {})
     seen = [up_of(market, []), up_of(market, [quoted()])]
 
     def view(held: Held | None, *, usd: float = 0.6, elapsed_s: float = 1250.0, work_s: float = 900.0) -> View:
@@ -152,7 +153,7 @@ def test_a_view_counts_in_ticks_from_the_submission_and_from_the_launch() -> Non
 
 
 def test_after_the_deadline_the_fallback_runs_until_the_work_is_done() -> None:
-    market = market_of(FITS, Work(3600.0, 7 * 3600.0, 0.0, 0.0), 600.0, {})
+    market = market_of(FITS, Job(3600.0, 7 * 3600.0, 0.0, 0.0), 600.0, {})
     late = view_of(market, FITS, [], [up_of(market, [])], None, work_s=900.0, elapsed_s=7 * 3600.0, now=0.0)
     found = decide(late, Never())
     assert (found.offer, found.reason.code) == (market.fallback, "late")

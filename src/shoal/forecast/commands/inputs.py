@@ -54,7 +54,7 @@ def rows_of(path: Path, *names: str, optional: tuple[str, ...] = ()) -> Iterator
 
 
 def _objects(path: Path, names: tuple[str, ...], optional: tuple[str, ...]) -> Iterator[tuple[int, Mapping[str, str]]]:
-    data = _json(path)
+    data = read_json(path)
     if not isinstance(data, list):
         raise Invalid("is no array of measurements", where=str(path))
     for number, row in enumerate(data, 1):
@@ -66,7 +66,7 @@ def _objects(path: Path, names: tuple[str, ...], optional: tuple[str, ...]) -> I
 
 def read_model(path: Path, read: Callable[[dict[str, Any]], Fitted]) -> Fitted:
     """What `shoal forecast fit` wrote, as `read` understands it."""
-    data = _json(path)
+    data = read_json(path)
     if not isinstance(data, dict):
         raise Invalid("is no fitted model", where=str(path), hint="`shoal forecast fit` writes one")
     try:
@@ -77,7 +77,7 @@ def read_model(path: Path, read: Callable[[dict[str, Any]], Fitted]) -> Fitted:
         raise Invalid(f"is no whole fitted model: {error!r}", where=str(path)) from None
 
 
-def _json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
     with opened(path) as file:
         try:
             return json.load(file)

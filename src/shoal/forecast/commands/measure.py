@@ -15,7 +15,9 @@ from typing import Annotated, Any
 import typer
 
 from shoal.base.console.command import CommandContext
+from shoal.base.files import write_whole
 from shoal.core import ANY, Conflict, Invalid, Unavailable
+from shoal.forecast.commands.inputs import read_json
 
 VERSION = 1
 _LOOK_S = 0.1
@@ -61,7 +63,8 @@ def measure(
         for cell in todo:
             bar.update(task, description=f"{cell.ranks}x {cell.kind}" + (f", batch {cell.batch}" if batching else ""))
             profile["cells"].append({**asdict(cell), **_run(client, cell, line, seconds, patience, beside)})
-            _keep(out, profile)
+            # Whole or not at all, so that an interruption loses one setting at most.
+            write_whole(out, json.dumps(profile, indent=2) + "\n", mode=0o644, durable=False)
             bar.advance(task)
     context.show(profile, lambda: _show([profile]))
 
@@ -186,22 +189,10 @@ def _begun(path: Path, line: Sequence[str]) -> dict[str, Any]:
 
 
 def _profile(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise Invalid(f"cannot be read: {error.strerror}", where=str(path)) from None
-    except ValueError as error:
-        raise Invalid(f"is no JSON: {error}", where=str(path)) from None
+    found = read_json(path)
     if not isinstance(found, dict) or found.get("version") != VERSION or not isinstance(found.get("cells"), list):
         raise Invalid(f"is no profile of version {VERSION}", where=str(path))
     return found
-
-
-def _keep(path: Path, profile: dict[str, Any]) -> None:
-    """Whole or not at all, so that an interruption loses one setting at most."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(json.dumps(profile, indent=2) + "\n", encoding="utf-8")
-    part.replace(path)
 
 
 def _show(profiles: Sequence[dict[str, Any]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,8 +66,29 @@ StartOption = Annotated[float, typer.Option("--start", min=0, help="Hours after 
 LearnOption = Annotated[
     list[Path] | None, typer.Option("--learn", help="Histories of other zones or days, for the policy `markov`.")
 ]
+SeedOption = Annotated[int, typer.Option("--seed", min=0)]
 PolicyOption = Annotated[str, typer.Option("--policy", "-p", help="markov, or one to compare with.")]
 PlotOption = Annotated[Path | None, typer.Option("--plot", help="An HTML page with figures.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is known of the job and its market, whatever is asked about them."""
+
+    on_demand: DemandOption = None
+    spot_price: SpotOption = None
+    learn: LearnOption = None
+    launch: LaunchOption = 600.0
+    lost: LostOption = 0.0
+    nodes: NodesOption = 1
+    data_gb: DataOption = 0.0
+    state_gb: StateOption = 0.0
+    data_home: HomeOption = ""
+    tick: TickOption = 600.0
+    accelerator: AcceleratorOption = None
+    region: RegionOption = None
+    speeds: SpeedsOption = None
+    retries: RetriesOption = 0
 
 
 def register(app: typer.Typer) -> None:
@@ -76,13 +97,8 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(
-    context: CommandContext, history: HistoryArgument, work: WorkOption, deadline: DeadlineOption,
-    on_demand: DemandOption = None, spot_price: SpotOption = None, policy: PolicyOption = "markov",
-    start: StartOption = 0.0, learn: LearnOption = None, launch: LaunchOption = 600.0,
-    lost: LostOption = 0.0, nodes: NodesOption = 1, data_gb: DataOption = 0.0,
-    state_gb: StateOption = 0.0, data_home: HomeOption = "", tick: TickOption = 600.0,
-    accelerator: AcceleratorOption = None, region: RegionOption = None, speeds: SpeedsOption = None,
-    refused: RefusedOption = 0.0, retries: RetriesOption = 0, plot: PlotOption = None,
+    context: CommandContext, history: HistoryArgument, work: WorkOption, deadline: DeadlineOption, terms: Terms,
+    policy: PolicyOption = "markov", start: StartOption = 0.0, refused: RefusedOption = 0.0, plot: PlotOption = None,
 ) -> None:  # fmt: skip
     """One job through the history: what it held when, what that cost, and the least it could have cost."""
     from shoal.market.optimum import optimum
@@ -91,12 +107,12 @@ def simulate(
     from shoal.market.simulate import simulate as run
     from shoal.market.tables import storage_usd
 
-    given = locals()
-    market, past = _market(context, given), _past(context, given)
-    _check_possible(market, given)
+    market = _market(context, history, work, deadline, terms, refused)
+    past = _past(context, work, deadline, terms, refused)
+    _check_possible(market, work, deadline)
     if not math.isfinite(start):
         raise Invalid(f"{start:g} h after the beginning is no time", where="--start", hint="a number of hours is meant")
-    window = market.window(int(start * 3600 / tick))
+    window, kept_gb = market.window(int(start * 3600 / terms.tick)), terms.state_gb + terms.data_gb
     outcome, best = run(window, policy_named(policy, window, past)), optimum(window)
     if plot is not None:
         plot.write_text(track(window, outcome, policy), encoding="utf-8")
@@ -104,11 +120,11 @@ def simulate(
         "policy": policy, "usd": outcome.usd, "egress_usd": outcome.egress_usd,
         "finish_h": None if outcome.finish_s is None else outcome.finish_s / 3600, "launches": outcome.launches,
         "preemptions": outcome.preemptions, "refusals": outcome.refusals,
-        "storage_usd": storage_usd(window.offers[0].provider, state_gb + data_gb, outcome.finish_s or deadline * 3600),
+        "storage_usd": storage_usd(window.offers[0].provider, kept_gb, outcome.finish_s or deadline * 3600),
         "lost_h": outcome.lost_s / 3600, "optimum_usd": [best.lower, best.upper],
         "over_optimum": outcome.usd / best.lower,
         "moves": [
-            {"h": t * tick / 3600, "offer": None if step.offer is None else window.offers[step.offer].name,
+            {"h": t * terms.tick / 3600, "offer": None if step.offer is None else window.offers[step.offer].name,
              "reason": step.reason}
             for t, step in enumerate(outcome.steps) if t == 0 or step.offer != outcome.steps[t - 1].offer
         ],
@@ -117,31 +133,26 @@ def simulate(
 
 
 def compare(
-    context: CommandContext, history: HistoryArgument, work: WorkOption, on_demand: DemandOption = None,
+    context: CommandContext, history: HistoryArgument, work: WorkOption, terms: Terms,
     deadlines: Annotated[str, typer.Option("--deadlines", help="Deadlines over work, separated by commas.")] = "1.3",
-    spot_price: SpotOption = None,
     policies: Annotated[str, typer.Option("--policy", "-p", help="Several, separated by commas.")] = (
         "greedy,uniform-progress,markov"
     ),
     starts: Annotated[int, typer.Option("--starts", min=1, help="Starts drawn from the history.")] = 10,
-    seed: Annotated[int, typer.Option("--seed", min=0)] = 0, learn: LearnOption = None, launch: LaunchOption = 600.0,
-    lost: LostOption = 0.0, nodes: NodesOption = 1, data_gb: DataOption = 0.0, state_gb: StateOption = 0.0,
-    data_home: HomeOption = "", tick: TickOption = 600.0, accelerator: AcceleratorOption = None,
-    region: RegionOption = None, speeds: SpeedsOption = None, refused: RefusedOption = 0.0,
-    retries: RetriesOption = 0, plot: PlotOption = None,
+    seed: SeedOption = 0, refused: RefusedOption = 0.0, plot: PlotOption = None,
 ) -> None:  # fmt: skip
     """Policies from many starts: mean cost over the offline optimum, with a 95 % interval over the starts."""
     from shoal.market.compare import compared, run, starts_of
     from shoal.market.plots import deadlines as page
 
-    given, names = locals(), [name.strip() for name in policies.split(",")]
+    names = [name.strip() for name in policies.split(",")]
     try:
         factors = [float(one) for one in deadlines.split(",")]
     except ValueError as error:
         raise Invalid("numbers separated by commas are meant", where="--deadlines") from error
-    past, rows = _past(context, given), []
+    past, rows = _past(context, work, work, terms, refused, seed), []
     for factor in factors:
-        market = _market(context, {**given, "deadline": work * factor})
+        market = _market(context, history, work, work * factor, terms, refused, seed)
         runs = run(market, names, starts_of(market, starts, seed), past)
         if not runs:
             raise Invalid(f"no schedule ends {work:g} h of work within {work * factor:g} h")
@@ -156,43 +167,32 @@ def compare(
 
 
 def plan(
-    context: CommandContext, history: HistoryArgument, work: WorkOption, deadline: DeadlineOption,
-    on_demand: DemandOption = None, spot_price: SpotOption = None, learn: LearnOption = None,
-    launch: LaunchOption = 600.0, lost: LostOption = 0.0, nodes: NodesOption = 1, data_gb: DataOption = 0.0,
-    state_gb: StateOption = 0.0, data_home: HomeOption = "", tick: TickOption = 600.0,
-    accelerator: AcceleratorOption = None, region: RegionOption = None, speeds: SpeedsOption = None,
-    refused: RefusedOption = 0.0, retries: RetriesOption = 0,
+    context: CommandContext, history: HistoryArgument, work: WorkOption, deadline: DeadlineOption, terms: Terms,
+    refused: RefusedOption = 0.0,
     replays: Annotated[int, typer.Option("--replays", min=1, help="Starts in the history to try the plan from.")] = 20,
-    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+    seed: SeedOption = 0,
 ) -> None:  # fmt: skip
     """What to rent first after the end of the history, what the job is expected to cost, and what it would have cost
     from starts in that history."""
     from shoal.market.policy.fallback import choose
 
-    given = locals()
-    market = _market(context, given)
-    _check_possible(market, given)
-    past = _past(context, given)
+    market = _market(context, history, work, deadline, terms, refused, seed)
+    _check_possible(market, work, deadline)
+    past = _past(context, work, deadline, terms, refused, seed)
     choice = choose(market, [market, *past], seed=seed)
-    row = {**_decided(_now(market), choice, past, 1.0), "replayed": _replayed(market, choice, past, given)}
+    row = {**_decided(_now(market), choice, past, 1.0), "replayed": _replayed(market, choice, past, replays, seed)}
     context.show(row, lambda: _planned(row))
 
 
 def explain(
-    context: CommandContext, history: HistoryArgument, work: WorkOption, deadline: DeadlineOption,
-    on_demand: DemandOption = None, spot_price: SpotOption = None, learn: LearnOption = None,
-    launch: LaunchOption = 600.0, lost: LostOption = 0.0, nodes: NodesOption = 1, data_gb: DataOption = 0.0,
-    state_gb: StateOption = 0.0, data_home: HomeOption = "", tick: TickOption = 600.0,
-    accelerator: AcceleratorOption = None, region: RegionOption = None, speeds: SpeedsOption = None,
-    retries: RetriesOption = 0,
-) -> None:  # fmt: skip
+    context: CommandContext, history: HistoryArgument, work: WorkOption, deadline: DeadlineOption, terms: Terms
+) -> None:
     """Why this offer and why now, and what would be decided if its price rose."""
     from shoal.market.policy.fallback import choose
 
-    given = locals()
-    market = _market(context, given)
-    _check_possible(market, given)
-    view, past = _now(market), _past(context, given)
+    market = _market(context, history, work, deadline, terms)
+    _check_possible(market, work, deadline)
+    view, past = _now(market), _past(context, work, deadline, terms)
     choice = choose(market, [market, *past])
     rows = [_decided(view, choice, past, factor) for factor in (1.0, 1.2, 1.5, 2.0)]
     context.show(rows, lambda: table(rows, {"price": "PRICE X", "offer": "RENT", "text": "WHY"}))
@@ -208,7 +208,7 @@ def _decided(view: View, choice: Choice, past: list[Ticks], factor: float) -> di
     return {"price": factor, "offer": name, **decision.reason.as_json()}
 
 
-def _replayed(market: Ticks, choice: Choice, past: list[Ticks], given: dict[str, Any]) -> dict[str, Any] | None:
+def _replayed(market: Ticks, choice: Choice, past: list[Ticks], replays: int, seed: int) -> dict[str, Any] | None:
     """The same job, from starts drawn from the history; None where the history is shorter than the deadline."""
     import numpy as np
 
@@ -220,9 +220,9 @@ def _replayed(market: Ticks, choice: Choice, past: list[Ticks], given: dict[str,
     if market.deadline > len(market.up):
         return None
     others, found = prior_of(past), []
-    number = max(1, min(given["replays"], _REPLAYED_TICKS // market.deadline))
+    number = max(1, min(replays, _REPLAYED_TICKS // market.deadline))
     again = max(48, market.deadline // 3)
-    for at in starts_of(market, number, given["seed"]):
+    for at in starts_of(market, number, seed):
         known = around(market, at, market.deadline) + others
         found.append(run(market.window(at), choice.policy(known, again=again)))
     low, middle, high = (float(one) for one in np.quantile([one.usd for one in found], (0.1, 0.5, 0.9)))
@@ -251,8 +251,6 @@ def _planned(row: dict[str, Any]) -> None:
 
 def _now(market: Ticks) -> View:
     """The job before its first tick, at the last tick of the history, all of which it has seen."""
-    from dataclasses import replace
-
     from shoal.market.policy.view import View
 
     usd, up = market.usd[-1], market.up[-1]
@@ -260,52 +258,56 @@ def _now(market: Ticks) -> View:
     return View(last, 0, market.work, None, 0, 0, usd, up, market.up)
 
 
-def _market(context: CommandContext, given: dict[str, Any]) -> Ticks:
+def _market(
+    context: CommandContext, history: list[Path], work: float, deadline: float, terms: Terms, refused: float = 0.0,
+    seed: int = 0,
+) -> Ticks:  # fmt: skip
+    """The job on this history, where the part `refused` of launches fails."""
     from shoal.market.ticks import Job, cut, shape
 
-    found = read_history(context, given["history"], given["accelerator"], given["region"])
+    def note(text: str) -> None:
+        if not context.json:
+            context.note(f"note: {text}")
+
+    found = read_history(context, history, terms.accelerator, terms.region)
     job = Job(
-        given["work"] * 3600, given["deadline"] * 3600, given["launch"], given["lost"], given["nodes"],
-        given["state_gb"], given["data_gb"], given["data_home"],
+        work * 3600, deadline * 3600, terms.launch, terms.lost, terms.nodes, terms.state_gb, terms.data_gb,
+        terms.data_home,
     )  # fmt: skip
-    speeds = {} if given["speeds"] is None else read_speeds(given["speeds"])
+    speeds = {} if terms.speeds is None else read_speeds(terms.speeds)
     for offer, track in found.tracks.items():
-        had = track.availability
-        if had is not None and int(had.counts.max()) < job.nodes and not context.json:
-            context.note(f"note: {offer.name} never had {job.nodes} at once: it serves no gang of this size")
-    market = cut(
-        found, job, tick_s=given["tick"], on_demand_usd=given["on_demand"], spot_usd=given["spot_price"],
-        speeds=speeds,
-    )  # fmt: skip
+        if track.availability is not None and int(track.availability.counts.max()) < job.nodes:
+            note(f"{offer.name} never had {job.nodes} at once: it serves no gang of this size")
+    market = cut(found, job, tick_s=terms.tick, on_demand_usd=terms.on_demand, spot_usd=terms.spot_price, speeds=speeds)
     shapes = sorted({shape(offer) for offer in market.offers})
     alike = [one for one in shapes if one not in speeds]
-    if len(shapes) > 1 and alike and not context.json:
-        context.note(f"note: speeds of {', '.join(alike)} are not given: those of one kind, or 1")
-    kinds = {offer.accelerator for offer in market.offers}
-    if (unused := sorted(speeds.keys() - kinds - set(shapes))) and not context.json:
-        context.note(f"note: no offer has {', '.join(unused)}, of which --speeds has a speed")
-    refused, retries = given.get("refused", 0.0), given["retries"]
-    if not refused and not retries:
+    if len(shapes) > 1 and alike:
+        note(f"speeds of {', '.join(alike)} are not given: those of one kind, or 1")
+    if unused := sorted(speeds.keys() - {offer.accelerator for offer in market.offers} - set(shapes)):
+        note(f"no offer has {', '.join(unused)}, of which --speeds has a speed")
+    if not refused and not terms.retries:
         return market
-    return market.refusing(refused, refused if retries else 0.0, retries, given.get("seed", 0))
+    return market.refusing(refused, refused if terms.retries else 0.0, terms.retries, seed)
 
 
-def _check_possible(market: Ticks, given: dict[str, Any]) -> None:
+def _past(
+    context: CommandContext, work: float, deadline: float, terms: Terms, refused: float = 0.0, seed: int = 0
+) -> list[Ticks]:
+    """The same job on the histories to learn from."""
+    if not terms.learn:
+        return []
+    return [_market(context, terms.learn, work, deadline, replace(terms, region=None), refused, seed)]
+
+
+def _check_possible(market: Ticks, work: float, deadline: float) -> None:
     """Raises Invalid where no offer is fast enough for the deadline."""
     ticks = market.launch + math.ceil(market.work / float(market.speed.max()) - 1e-9)
     if ticks > market.deadline:
         least = ticks * market.tick_s / 3600
         raise Invalid(
-            f"{given['work']:g} h of work cannot end within {given['deadline']:g} h", where="--deadline",
+            f"{work:g} h of work cannot end within {deadline:g} h", where="--deadline",
             hint=f"with its launch, the fastest offer needs {least:.1f} h",
         )  # fmt: skip
-
-
-def _past(context: CommandContext, given: dict[str, Any]) -> list[Ticks]:
-    """The same job on the histories to learn from."""
-    if not given["learn"]:
-        return []
-    return [_market(context, {"deadline": given["work"], **given, "history": given["learn"], "region": None})]
 
 
 def _outcome(row: dict[str, Any]) -> None:

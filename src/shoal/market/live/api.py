@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
@@ -11,21 +11,18 @@ from shoal.core import NotFound, Unavailable
 from shoal.extension.describe import fails, shows
 from shoal.extension.routing import Router
 from shoal.extension.web import TenantQuery, Who, answer, extension_of, filter_of
-from shoal.market.live.needs import Renting
+from shoal.market.live.extension import Market
 from shoal.market.models import AccountView, LedgerView, MarketView, RentalView, RentedJobView
 
-if TYPE_CHECKING:
-    pass
 
-
-async def get_market(request: Request) -> Renting:
-    found = extension_of(request, Renting)  # type: ignore[type-var]
-    if not hasattr(found, "demand"):
+async def get_market(request: Request) -> Market:
+    found = extension_of(request, Market)
+    if not found.is_open:
         raise Unavailable("the market is not open yet")
     return found
 
 
-Market = Annotated[Renting, Depends(get_market)]
+Asked = Annotated[Market, Depends(get_market)]
 
 
 def router_of() -> APIRouter:
@@ -35,7 +32,7 @@ def router_of() -> APIRouter:
         "/v1/market", summary="What is rented now, and the money of tenants", response_class=Response,
         responses={**shows(MarketView), **fails(503)},
     )  # fmt: skip
-    async def status(market: Market, who: Who) -> Response:
+    async def status(market: Asked, who: Who) -> Response:
         rentals = [one for one in market.renter.rentals.values() if who.tenant in (None, one.tenant)]
         return _shown(MarketView(
             provider=market.provider.name, now=market.provider.now(), accounts=_accounts(market, who.tenant),
@@ -46,7 +43,7 @@ def router_of() -> APIRouter:
         "/v1/market/ledger", summary="Rentals with what they cost, the newest first", response_class=Response,
         responses={**shows(LedgerView), **fails(404, 503)},
     )  # fmt: skip
-    async def ledger(market: Market, who: Who, tenant: TenantQuery = None) -> Response:
+    async def ledger(market: Asked, who: Who, tenant: TenantQuery = None) -> Response:
         shown = filter_of(who, tenant)
         rentals = tuple(RentalView(**one.as_json()) for one in market.ledger.of(shown))
         return _shown(LedgerView(accounts=_accounts(market, shown), rentals=rentals))
@@ -56,7 +53,7 @@ def router_of() -> APIRouter:
         response_class=Response, responses={**shows(RentedJobView), **fails(404, 503)},
     )  # fmt: skip
     async def job(
-        market: Market, who: Who, job_id: Annotated[str, Path(description="the job's id", max_length=64)],
+        market: Asked, who: Who, job_id: Annotated[str, Path(description="the job's id", max_length=64)],
         tenant: TenantQuery = None,
     ) -> Response:  # fmt: skip
         client, shown = market.demand.clients.get(job_id), filter_of(who, tenant)
@@ -67,7 +64,7 @@ def router_of() -> APIRouter:
     return router
 
 
-def _accounts(market: Renting, tenant: str | None) -> tuple[AccountView, ...]:
+def _accounts(market: Market, tenant: str | None) -> tuple[AccountView, ...]:
     return tuple(
         AccountView(
             tenant=one.tenant, cap_usd=one.cap / 1e6, spent_usd=one.spent / 1e6, held_usd=one.held / 1e6,

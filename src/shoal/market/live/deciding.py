@@ -12,32 +12,19 @@ import numpy as np
 from shoal.core import ANY, Invalid, Reason, Resources, Speeds
 from shoal.market.history import Offer
 from shoal.market.live.provider import Listing, Quote
-from shoal.market.policy.view import Decision, Policy, View, dearer, safe
+from shoal.market.policy.view import Decision, Policy, View, safe
 from shoal.market.tables import egress_usd_per_gb
-from shoal.market.ticks import Bools, Ticks, of_shape
+from shoal.market.ticks import Bools, Job, Ticks, of_shape
 
 if TYPE_CHECKING:
     from shoal.market.live.settings import MarketJob
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a job says in its section of the manifest: seconds of work on an accelerator of speed 1, and until when,
-    both counted from its submission. `lost_s` of work are lost with an instance, `launch_s` pass until it is ready."""
-
-    work_s: float
-    deadline_s: float
-    launch_s: float
-    lost_s: float
-    state_gb: float = 0.0
-    data_gb: float = 0.0
-    home: str = ""
-
-
-def work_of(section: MarketJob) -> Work:
-    return Work(
-        section.work, section.deadline, section.launch, section.lost, section.state_gb, section.data_gb, section.home
-    )
+def job_of(section: MarketJob) -> Job:
+    return Job(
+        section.work, section.deadline, section.launch, section.lost, state_gb=section.state_gb,
+        data_gb=section.data_gb, home=section.home,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +66,27 @@ def fits(listings: Sequence[Listing], resources: Resources, ranks: int) -> list[
     return found
 
 
-def market_of(fitting: Sequence[Fit], work: Work, tick_s: float, speeds: dict[str, float]) -> Ticks:
+def market_of(fitting: Sequence[Fit], job: Job, tick_s: float, speeds: dict[str, float]) -> Ticks:
     """What does not change while the job runs. Raises Invalid where no offer on demand stands behind the deadline."""
     if not fitting:
         raise Invalid("no offer has what this job asks for", hint="list one under `offers` of the market's file")
     offers = tuple(fit.listing.offer for fit in fitting)
-    launch, speed = math.ceil(work.launch_s / tick_s - 1e-9), [of_shape(speeds, one, 1.0) for one in offers]
-    least_s = launch * tick_s + work.work_s / max(speed)
-    if least_s > work.deadline_s:
+    launch, speed = math.ceil(job.launch_s / tick_s - 1e-9), [of_shape(speeds, one, 1.0) for one in offers]
+    least_s = launch * tick_s + job.work_s / max(speed)
+    if least_s > job.deadline_s:
         raise Invalid(
-            f"{work.work_s / 3600:g} h of work cannot end within {work.deadline_s / 3600:g} h",
+            f"{job.work_s / 3600:g} h of work cannot end within {job.deadline_s / 3600:g} h",
             hint=f"with its launch, the fastest offer needs {least_s / 3600:.1f} h: nothing is rented",
         )
     usd = np.array([[fit.usd_per_hour * tick_s / 3600 for fit in fitting]])
-    home = work.home or offers[0].region
-    gigabytes = work.state_gb + work.data_gb
+    home = job.home or offers[0].region
+    gigabytes = job.state_gb + job.data_gb
     return Ticks(
         offers=offers, usd=usd, up=np.ones((1, len(offers)), bool),
         speed=np.array(speed),
         launch_usd=np.array([_egress(gigabytes, home, offer) for offer in offers]),
-        tick_s=tick_s, work=work.work_s / tick_s, deadline=max(1, int(work.deadline_s // tick_s)),
-        launch=launch, lost=work.lost_s / tick_s,
+        tick_s=tick_s, work=job.work_s / tick_s, deadline=max(1, int(job.deadline_s // tick_s)),
+        launch=launch, lost=job.lost_s / tick_s,
     )  # fmt: skip
 
 
@@ -159,8 +146,3 @@ def decide(view: View, policy: Policy) -> Decision:
         text = "the deadline has passed: on demand until the work is done"
         return Decision(view.market.fallback, Reason("late", text))
     return safe(view, policy.decide(view))
-
-
-def what_if(view: View, policy: Policy, factor: float) -> Decision:
-    """What would be decided if the price of what runs were another."""
-    return decide(dearer(view, factor), policy)

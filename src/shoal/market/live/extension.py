@@ -37,7 +37,6 @@ from shoal.core import (
 from shoal.engine import Joinable
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.market.live.events import MarketEvent
-from shoal.market.live.needs import Renting
 from shoal.market.live.settings import MarketFile, MarketJob, MarketSection, read_file
 from shoal.market.live.tables import TABLES
 from shoal.store import Tables
@@ -45,9 +44,11 @@ from shoal.store import Tables
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
-    from shoal.market.live.jobs import Client
-    from shoal.market.live.provider import Listing
+    from shoal.market.live.jobs import Client, Demand
+    from shoal.market.live.ledger import Ledger
+    from shoal.market.live.provider import Listing, Provider
     from shoal.market.live.records import Rental
+    from shoal.market.live.renter import Renter
 
 log = structlog.get_logger("shoal.market")
 
@@ -57,7 +58,7 @@ RENTED_FOR = f"{OWN_PREFIX}rented-for"
 _OPENING = Reason("renting", "waits: the market is being opened")
 
 
-class Market(Extension, Renting):
+class Market(Extension):
     """Jobs with a section `market` wait until what was rented for them is there, and run nowhere else."""
 
     name: ClassVar[str] = "market"
@@ -66,6 +67,11 @@ class Market(Extension, Renting):
     manifest: ClassVar[type[BaseModel] | None] = MarketJob
     tables: ClassVar[Tables | None] = TABLES
     events: ClassVar[type[EventKinds] | None] = MarketEvent
+
+    provider: Provider
+    ledger: Ledger
+    renter: Renter
+    demand: Demand
 
     def __init__(self, server: Server, settings: MarketSection) -> None:
         if not settings.file:
@@ -78,7 +84,7 @@ class Market(Extension, Renting):
         self._wrong: dict[str, Reason] = {}
         self._joined: set[str] = set()
         self._wake = asyncio.Event()
-        self._is_open = False
+        self.is_open = False
 
     @classmethod
     def off(cls) -> Sequence[Capability]:
@@ -106,7 +112,7 @@ class Market(Extension, Renting):
         self._unread = {*self._server.snapshot().pending.by_id, *(one.job.id for one in self._server.active_jobs())}
         self._read()
         await self._join()  # before anything is decided: what runs there would be lost
-        self._is_open = True
+        self.is_open = True
 
     def loops(self) -> Sequence[BackgroundLoop]:
         return (RunningLoop("renting", self._run),)
@@ -121,9 +127,8 @@ class Market(Extension, Renting):
             if turn.over:
                 return
             self._server.wake()
-            speed = self.file.simulated.speed if self.file.provider == "simulated" else 1.0
             try:
-                async with asyncio.timeout(self.file.every / speed):
+                async with asyncio.timeout(self.file.every / self.file.time_speed):
                     await self._wake.wait()
             except TimeoutError:
                 continue
@@ -148,7 +153,7 @@ class Market(Extension, Renting):
             if live is None:
                 continue
             gone.discard(job_id)
-            speed = float(client.market.speed[0]) * self._clock_speed
+            speed = float(client.market.speed[0]) * self.file.time_speed
             await self.demand.turn(client, done_s(live, client.work_s, speed, at), self._nodes_of(live))
         for job_id in gone:
             if self._server.job(job_id) is None:
@@ -162,10 +167,6 @@ class Market(Extension, Renting):
             live = self._server.job(job_id)
             if live is not None:
                 client.leave = self.demand.leave(client, self._nodes_of(live), self.provider.now())
-
-    @property
-    def _clock_speed(self) -> float:
-        return self.file.simulated.speed if self.file.provider == "simulated" else 1.0
 
     def _nodes_of(self, live: LiveJob) -> frozenset[str]:
         """The rentals that the job runs on. Which machines a cluster picked is not known: its oldest rentals."""
@@ -185,7 +186,7 @@ class Market(Extension, Renting):
             self._unread |= new
 
     def moved(self, job: LiveJob) -> None:
-        if self._is_open and job.job.id in self.demand.clients:
+        if self.is_open and job.job.id in self.demand.clients:
             self._wake.set()
 
     def _read(self) -> None:
@@ -207,14 +208,14 @@ class Market(Extension, Renting):
     def page(self, tenant: str | None) -> Page | None:
         from shoal.market.live.page import page_of
 
-        return page_of(self.ledger, tenant) if self._is_open else None
+        return page_of(self.ledger, tenant) if self.is_open else None
 
     def answers(self) -> Mapping[type, object]:
         return {Budgets: self, NodesToCome: self}
 
     def budgets(self) -> Iterable[Budget]:
         """The caps: what ended at its bill, what runs at the most that it may cost."""
-        if not self._is_open:
+        if not self.is_open:
             return ()
         what = "dollars for instances"
         found = [(one, (one.spent + one.held) / 1e6) for one in self.ledger.accounts() if one.cap > 0]
@@ -223,7 +224,7 @@ class Market(Extension, Renting):
     def obstacles(self, sections: Mapping[str, Any], resources: Resources, ranks: int) -> Sequence[Reason] | None:
         if "market" not in sections:
             return None
-        from shoal.market.live.deciding import fits, market_of, work_of  # loads numpy
+        from shoal.market.live.deciding import fits, job_of, market_of  # loads numpy
 
         found = fits(self.file.listings(), resources, ranks)
         if not found:
@@ -231,7 +232,7 @@ class Market(Extension, Renting):
         if self.file.speeds and self._server.ask_all(Speeds):
             return ()  # a forecast may know that it is faster
         try:
-            market_of(found, work_of(MarketJob.model_validate(sections["market"])), self.file.tick, self.file.speeds)
+            market_of(found, job_of(MarketJob.model_validate(sections["market"])), self.file.tick, self.file.speeds)
         except Invalid as error:
             return (Reason("no-offer", f"{error}: it would never run"),)
         return ()
@@ -248,7 +249,7 @@ class Market(Extension, Renting):
     def holds(self, snapshot: Snapshot) -> Mapping[str, Reason]:
         """Jobs that rent, until all that is rented for them is there."""
         waiting = snapshot.pending.by_id
-        if not self._is_open:  # not open yet
+        if not self.is_open:  # not open yet
             return {job_id: _OPENING for job_id in waiting if self._section_of(job_id) is not None}
         self._read()
         found = {job_id: why for job_id, why in self._wrong.items() if job_id in waiting}
@@ -269,7 +270,7 @@ class Market(Extension, Renting):
 
     def adjust(self, snapshot: Snapshot, decision: Decision) -> Additions:  # noqa: ARG002
         """Jobs leave what will end."""
-        if not self._is_open:
+        if not self.is_open:
             return Additions()
         leaves = [
             Preemption(one.job_id, "", one.leave)
@@ -288,7 +289,7 @@ class Market(Extension, Renting):
         return Reason("renting", f"waits for {client.offer}: {client.why.text}", {"offer": client.offer})
 
     async def explain(self, snapshot: Snapshot, job: LiveJob) -> Sequence[Blocker]:  # noqa: ARG002
-        client = self.demand.clients.get(job.job.id) if self._is_open else None
+        client = self.demand.clients.get(job.job.id) if self.is_open else None
         if client is None:
             return ()
         waits = not job.job.state.active
@@ -324,7 +325,7 @@ class Market(Extension, Renting):
     # --- shown ---
 
     def status(self) -> Mapping[str, Any]:
-        if not self._is_open:
+        if not self.is_open:
             return {}
         return {
             "provider": self.provider.name, "jobs": len(self.demand.clients), "rented": len(self.renter.rentals),

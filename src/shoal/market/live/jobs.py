@@ -16,18 +16,17 @@ from shoal.market.live.deciding import (
     Held,
     decide,
     fits,
+    job_of,
     market_of,
     speeds_by_kind,
     up_of,
     view_of,
-    what_if,
-    work_of,
 )
 from shoal.market.live.records import Rental, RentalState
 from shoal.market.live.renter import Renter
 from shoal.market.live.settings import MarketFile, MarketJob
 from shoal.market.policy.names import policy_named
-from shoal.market.policy.view import Policy, View
+from shoal.market.policy.view import Policy, View, dearer
 from shoal.market.ticks import Bools, Ticks
 
 _SEEN = 2016
@@ -74,11 +73,11 @@ class Demand:
         fits."""
         job = live.job
         fitting = fits(list(self._renter.listings.values()), job.resources, job.min_ranks)
-        market = market_of(fitting, work_of(section), self._file.tick, self._speeds(live, fitting))
-        speed = self._file.simulated.speed if self._file.provider == "simulated" else 1.0
+        market = market_of(fitting, job_of(section), self._file.tick, self._speeds(live, fitting))
+        submitted_at = now - (at - job.submitted_at) * self._file.time_speed
         client = Client(
-            job.id, job.tenant, fitting, market, policy_named(self._file.policy), now - (at - job.submitted_at) * speed,
-            section.work, self._renter.ledger.last_generation(job.id),
+            job.id, job.tenant, fitting, market, policy_named(self._file.policy), submitted_at, section.work,
+            self._renter.ledger.last_generation(job.id),
         )  # fmt: skip
         self.clients[job.id] = client
         return client
@@ -207,7 +206,8 @@ class Demand:
         others = []
         if client.view is not None:
             for factor in (1.2, 1.5, 2.0):
-                found = await asyncio.to_thread(what_if, client.view, policy_named(self._file.policy), factor)
+                view = dearer(client.view, factor)
+                found = await asyncio.to_thread(decide, view, policy_named(self._file.policy))
                 name = None if found.offer is None else client.market.offers[found.offer].name
                 others.append({"price": factor, "offer": name, **found.reason.as_json()})
         return {

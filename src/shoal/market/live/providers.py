@@ -14,16 +14,15 @@ def make_provider(file: MarketFile, home: Path, clock: Clock, fleet: str) -> Pro
     if file.provider == "simulated":
         from shoal.market.feeds import read_all
         from shoal.market.history import History
-        from shoal.market.live.simulated import SimulatedOptions, SimulatedProvider
+        from shoal.market.live.simulated import SimulatedProvider
 
         asked = file.simulated
-        options = SimulatedOptions(asked.speed, asked.start, asked.launch, asked.notice, asked.answer_s)
         history = read_all(asked.history) if asked.history else History({})
         for one in file.listings() if asked.history else ():
             if one.offer.spot and one.offer not in history.tracks:
                 known = ", ".join(sorted(offer.name for offer in history.tracks)[:8])
                 raise Invalid(f"there is no history of {one.offer.name}", where="offers", hint=f"known: {known}")
-        return SimulatedProvider(asked.path or home / "market-simulated.db", file.listings(), history, options, clock)
+        return SimulatedProvider(asked.path or home / "market-simulated.db", file.listings(), history, asked, clock)
     if file.aws is not None and file.provider == "aws":
         from shoal.market.live.aws import AwsProvider
 

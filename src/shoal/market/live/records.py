@@ -103,18 +103,14 @@ def charge(micro_usd_per_hour: int, seconds: float) -> int:
     return math.ceil(micro_usd_per_hour * math.ceil(max(LEAST_S, seconds) - 1e-6) / 3600)
 
 
-def rental_id(job_id: str, generation: int, member: int) -> str:
-    """The same for the same want, so that a replay finds what it made."""
-    return f"{job_id}-{generation}-{member}"
-
-
 def wanted(
     job_id: str, tenant: str, generation: int, offer: str, usd_per_hour: float, count: int, now: float, until: float
 ) -> Sequence[Rental]:
+    """Ids are the same for the same want, so that a replay finds what it made."""
     micro = math.ceil(usd_per_hour * 1e6 - 1e-6)
     return [
         Rental(
-            rental_id(job_id, generation, member), tenant, job_id, generation, offer, micro, RentalState.WANTED,
+            f"{job_id}-{generation}-{member}", tenant, job_id, generation, offer, micro, RentalState.WANTED,
             now, until, charge(micro, until - now + SKEW_S),
         )
         for member in range(count)

@@ -48,13 +48,15 @@ class ListedOffer(Strict):
 
 
 class SimulatedSection(Strict):
+    """A simulated provider. Each call takes `answer_s`, half of it before its effect and half after."""
+
     history: tuple[Path, ...] = ()
     cloud: str = Field("aws", description="the provider of the history's offers")
     path: Path | None = Field(None, description="the file of its instances [HOME/market-simulated.db]")
     speed: float = Field(1.0, gt=0, description="how many times as fast as the clock its time goes")
-    start: float | None = None
-    launch: DurationOrZero = 60.0
-    notice: DurationOrZero = 120.0
+    start: float | None = Field(None, description="where in the history time begins, in Unix seconds [its first price]")
+    launch: DurationOrZero = Field(60.0, description="until an instance is ready")
+    notice: DurationOrZero = Field(120.0, description="from the notice of a spot instance to its end")
     answer_s: float = Field(0.0, ge=0)
 
 
@@ -123,6 +125,11 @@ class MarketFile(Strict):
             names = ", ".join(sorted(spot - lasting))
             raise ValueError(f"`offers` has {names} on spot only: a deadline is kept by an offer on demand, list one")
         return self
+
+    @property
+    def time_speed(self) -> float:
+        """How many times as fast as the clock the provider's time goes."""
+        return self.simulated.speed if self.provider == "simulated" else 1.0
 
     def listings(self) -> list[Listing]:
         cloud = self.simulated.cloud if self.provider == "simulated" else self.provider

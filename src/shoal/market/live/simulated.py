@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core import Clock, Invalid, SystemClock
+from shoal.core import Clock, SystemClock
 from shoal.market.history import History, Track
 from shoal.market.live.provider import Instance, Listing, NotAvailable, Notice, Order, Quote
 from shoal.market.live.records import LEAST_S
+from shoal.market.live.settings import SimulatedSection
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS origin (clock REAL NOT NULL, shown REAL NOT NULL, settled REAL NOT NULL);
@@ -35,19 +36,6 @@ _LISTED_S = 3600.0
 """An instance that ended is listed for so long, as with AWS."""
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedOptions:
-    """`start` is where in the history time begins (Unix seconds; None: its first price). A launch is ready after
-    `launch_s`; a spot instance has `notice_s` from its notice to its end. Each call takes `answer_s`, half of it before
-    its effect and half after."""
-
-    speed: float = 1.0
-    start: float | None = None
-    launch_s: float = 60.0
-    notice_s: float = 120.0
-    answer_s: float = 0.0
-
-
 @dataclass
 class SimulatedProvider:
     """See `shoal.market.live.provider.Provider`."""
@@ -55,14 +43,12 @@ class SimulatedProvider:
     path: Path
     listings: Sequence[Listing]
     history: History = field(default_factory=lambda: History({}))
-    options: SimulatedOptions = field(default_factory=SimulatedOptions)
+    options: SimulatedSection = field(default_factory=lambda: SimulatedSection.model_validate({}))
     clock: Clock = field(default_factory=SystemClock)
     name: str = "simulated"
 
     def __post_init__(self) -> None:
         self._listing = {listing.offer.name: listing for listing in self.listings}
-        if self.options.speed <= 0:
-            raise Invalid("the speed of a simulated provider must be positive")
         self._origin = self._begin()
 
     def now(self) -> float:
@@ -208,7 +194,7 @@ class SimulatedProvider:
                 if lost is not None:
                     database.execute(
                         "UPDATE instance SET taken_at = ? WHERE number = ?",
-                        (lost + self.options.notice_s, row["number"]),
+                        (lost + self.options.notice, row["number"]),
                     )
         database.execute(
             "UPDATE instance SET ended_at = min(until, coalesce(taken_at, until)) "
@@ -265,7 +251,7 @@ class SimulatedProvider:
     def _shown(self, row: Mapping[str, Any]) -> Instance:
         return Instance(
             f"sim-{row['number']}", row["token"], row["launched_at"], row["until"],
-            self.now() >= row["launched_at"] + self.options.launch_s, row["ended_at"], self._usd(row),
+            self.now() >= row["launched_at"] + self.options.launch, row["ended_at"], self._usd(row),
         )  # fmt: skip
 
 

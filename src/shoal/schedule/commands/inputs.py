@@ -25,14 +25,12 @@ from shoal.schedule.simulate.result import OnProgress
 from shoal.schedule.types import Pool
 from shoal.schedule.workloads import (
     EXAMPLE,
-    PriceChange,
     Throughputs,
     Workload,
     example_throughputs,
     is_snapshot,
     read_gavel,
     read_philly,
-    read_prices,
     read_snapshot,
     read_throughputs,
 )
@@ -54,34 +52,24 @@ class Inputs:
     workload: Workload
     throughputs: Throughputs
     pools: tuple[Pool, ...]
-    prices: tuple[PriceChange, ...]
     measured: range
 
     @classmethod
-    def read(
-        cls,
-        trace: Path,
-        play: Play,
-        *,
-        unconsolidated: bool = False,
-        prices: Path | None = None,
-        scaled: bool = False,
-    ) -> Self:
+    def read(cls, trace: Path, play: Play, *, scaled: bool = False) -> Self:
         """Everything is read and checked before anything is simulated."""
-        cluster, measure, per_node = play.cluster, play.measure_jobs, play.gpus_per_node
-        changes = read_prices(prices) if prices else ()
+        cluster, measure = play.cluster, play.measure_jobs
         if is_snapshot(trace):
             snapshot = read_snapshot(trace)
             work, table = snapshot.workload()
-            pools = snapshot.pools if cluster is None else pools_of(cluster, per_node, table, unconsolidated)
+            pools = snapshot.pools if cluster is None else pools_of(cluster, table)
             if not pools:
                 raise Invalid("the snapshot has no pools", where=str(trace), hint="give --cluster")
-            return cls(work, table, pools, changes, _window(measure, work.jobs))
+            return cls(work, table, pools, _window(measure, work.jobs))
         if cluster is None:
             raise Invalid("a trace needs a cluster", where="--cluster", hint="v100=8,p100=16,k80=24, say")
         philly = trace.suffix.lower() == ".csv"
         table = table_of(play.throughputs, scaled=scaled or philly)
-        pools = pools_of(cluster, per_node, table, unconsolidated)
+        pools = pools_of(cluster, table)
         reference = "v100" if "v100" in table.types else pools[0].type
         work = (
             read_philly(trace, table, reference=reference, seed=play.seed)
@@ -90,7 +78,7 @@ class Inputs:
         )
         if play.throughputs is None:
             _known_by_example(work, table)
-        return cls(work, table, pools, changes, _window(measure, work.jobs))
+        return cls(work, table, pools, _window(measure, work.jobs))
 
 
 def table_of(path: Path | None, *, scaled: bool = False) -> Throughputs:
@@ -110,10 +98,9 @@ def _known_by_example(work: Workload, table: Throughputs) -> None:
             )  # fmt: skip
 
 
-def pools_of(text: str, per_node: int | None, table: Throughputs, unconsolidated: bool) -> tuple[Pool, ...]:
+def pools_of(text: str, table: Throughputs) -> tuple[Pool, ...]:
     """`v100=8,p100=16@1.46`: pools, with the dollars an hour of each accelerator; those of Gavel's types have the
-    prices that Gavel uses for them unless told. With `unconsolidated`, gangs may run at the speeds that the table has
-    for TYPE_unconsolidated."""
+    prices that Gavel uses for them unless told."""
     pools: list[Pool] = []
     for part in text.split(","):
         match = _POOL.fullmatch(part.strip())
@@ -123,13 +110,9 @@ def pools_of(text: str, per_node: int | None, table: Throughputs, unconsolidated
         name, count = match["type"].strip(), match["count"]
         if any(pool.type == name for pool in pools):
             raise Invalid(f"{name} is named twice", where="--cluster")
-        far = f"{name}_unconsolidated" if unconsolidated else None
         price = Money.usd(match["usd"]) if match["usd"] else GAVEL_PRICES.get(name, Money())
-        pools.append(Pool(name, int(count), price, per_node=per_node, unconsolidated=far))
+        pools.append(Pool(name, int(count), price))
     table.at([pool.type for pool in pools])
-    if unconsolidated and per_node is None:
-        raise Invalid("gangs can only be spread over machines of a known size", where="--unconsolidated",
-                      hint="add --gpus-per-node")  # fmt: skip
     return tuple(pools)
 
 
@@ -201,8 +184,7 @@ def played(
     ]  # fmt: skip
     clusters = [
         cluster_of(
-            inputs.workload, inputs.pools, inputs.throughputs, prices=inputs.prices,
-            elastic=play.elastic and run.policy in SIZES,
+            inputs.workload, inputs.pools, inputs.throughputs, elastic=play.elastic and run.policy in SIZES,
             space_sharing=run.baseline is not None and (forms.space_sharing or run.policy in _SHARES),
         )
         for run in runs

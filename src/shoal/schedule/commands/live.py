@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,10 +45,7 @@ def what_if(
             text = client.schedule.snapshot()
         if save is not None:
             save.write_text(text, encoding="utf-8")
-        with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            found = read_snapshot(Path(file.name))
+        found = read_snapshot("the live state", text)
     if not found.jobs or not found.pools:
         context.show(
             {"simulated": True, "policy": policy, "jobs": {}}, lambda: print("no job competes for accelerators")
@@ -66,13 +62,13 @@ def _row(job: JobView, plan: Plan) -> dict[str, Any]:
     assert reason is not None
     share = plan.allocation.share[plan.row[job.id]]
     then = plan.target.get(job.id)
-    columns = plan.allocation.problem.columns
+    types = plan.allocation.problem.types
     return {
         "now": job.placed,
         "then": then,
         "accelerators": None if then is None else plan.size.get(job.id, job.gang),
         "changes": job.placed != then or plan.size.get(job.id, job.gang) != job.gang,
-        "shares": {column.name: float(part) for column, part in zip(columns, share, strict=True) if part > 1e-6},
+        "shares": {kind: float(part) for kind, part in zip(types, share, strict=True) if part > 1e-6},
         "reason": reason.as_json(),
     }
 

@@ -39,11 +39,6 @@ ClusterOption = Annotated[
     in_cluster("--cluster", "-c", help="As in v100=8,p100=16@1.46 (dollars an hour); else the snapshot's."),
 ]
 RoundOption = Annotated[float, in_cluster("--round", help="Seconds of a round.")]
-NodeOption = Annotated[int | None, in_cluster("--gpus-per-node", min=1, help="Accelerators of a machine.")]
-SpreadFlag = Annotated[
-    bool,
-    in_cluster("--unconsolidated", help="Let gangs be spread over machines, at the speeds of TYPE_unconsolidated."),
-]
 PoliciesOption = Annotated[str, in_policy("--policy", "-p", help="One, or several separated by commas.")]
 AgnosticFlag = Annotated[bool, in_policy("--agnostic", help="Policies take all types for equal.")]
 SharingFlag = Annotated[bool, in_policy("--space-sharing", help="Two jobs may share accelerators.")]
@@ -56,7 +51,6 @@ MechanismOption = Annotated[
 RestartOption = Annotated[float, in_costs("--restart-cost", min=0, help="Seconds that a migration loses.")]
 CheckpointOption = Annotated[str | None, in_costs("--checkpoint", help="EVERY:COST in seconds, as in 1800:10.")]
 MtbfOption = Annotated[float | None, in_costs("--mtbf", help="Hours between failures of one accelerator.")]
-PricesOption = Annotated[Path | None, in_costs("--prices", help="CSV: seconds,type,usd_per_hour.")]
 OutOption = Annotated[str | None, in_output("--json", metavar="[OUT]", help="JSON, on stdout or into a file.")]
 CsvOption = Annotated[Path | None, in_output("--csv", help="One row for each job.")]
 PlotOption = Annotated[Path | None, in_output("--plot", help="An HTML page with figures.")]
@@ -73,7 +67,6 @@ class Play:
     cluster: ClusterOption = None
     round: RoundOption = 360.0
     seed: SeedOption = 0
-    gpus_per_node: NodeOption = None
     measure_jobs: MeasureOption = None
     restart_cost: RestartOption = 0.0
     lengths: LengthsOption = "known"

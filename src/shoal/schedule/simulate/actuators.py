@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 
-from shoal.schedule.rounds.machines import Nodes
 from shoal.schedule.simulate.cluster import Cluster
 from shoal.schedule.simulate.options import Run
 from shoal.schedule.types import Array, Index, positions
@@ -39,9 +38,8 @@ class Actuators:
         self.restarts, self.failures = np.zeros(jobs, np.intp), np.zeros(jobs, np.intp)
         self.saves = np.random.default_rng(run.seed + SAVES).random(jobs) >= run.unsaved
         self.lost_run_s = np.zeros(jobs)
-        self.nodes: Nodes = {}
         self.running = np.empty(0, np.intp)
-        self.usd_per_hour = np.zeros(0)
+        self._usd_per_hour = cluster.everybody.usd_per_hour
         self.among = 0
 
     def event_at(self) -> float:
@@ -65,8 +63,8 @@ class Actuators:
         self.held_s[jobs] += used
         lost = used - works * self.size[jobs] / self._slowed
         self.lost_s[jobs] += lost
-        if self.usd_per_hour.any():
-            self.cost_usd[jobs] += used / 3600.0 * self.usd_per_hour[self.placed[jobs]]
+        if self._usd_per_hour.any():
+            self.cost_usd[jobs] += used / 3600.0 * self._usd_per_hour[self.placed[jobs]]
 
     @property
     def _slowed(self) -> float:
@@ -126,6 +124,4 @@ class Actuators:
     def _leave(self, jobs: Index, now: float) -> None:
         self.placed[jobs], self.since[jobs] = -1, now
         self._ends[jobs] = self._fails[jobs] = np.inf
-        for job in jobs.tolist():
-            self.nodes.pop(job, None)
         self.running = self.running[self.placed[self.running] >= 0]

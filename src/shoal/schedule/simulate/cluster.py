@@ -1,4 +1,4 @@
-"""The simulated cluster: accelerators, jobs with their true speeds, prices over time."""
+"""The simulated cluster: accelerators, and jobs with their true speeds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from shoal.core import Invalid
-from shoal.schedule.types import Array, Configurations, Index, Mask, Pool, Problem, columns_of
-from shoal.schedule.workloads.types import NAMED, PriceChange, Throughputs, Workload
+from shoal.schedule.types import NAMED, Array, Configurations, Index, Mask, Pool, Problem
+from shoal.schedule.workloads.types import Throughputs, Workload
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,6 @@ class Cluster:
     pair_rate: Array | None = None
     pair_kind: Index | None = None
     sizes: dict[int, Array] = field(default_factory=dict)
-    prices: tuple[PriceChange, ...] = ()
 
     @property
     def resizable(self) -> int:
@@ -38,20 +37,21 @@ class Cluster:
         ids = self.workload.ids
         return [ids[at] for at in jobs.tolist()]
 
-    def everybody(self, pools: tuple[Pool, ...]) -> Problem:
+    @cached_property
+    def everybody(self) -> Problem:
         """All jobs that ever come, as a policy would be shown them. Raises `Invalid` with every fault found."""
         work = self.workload
         kind = 0 if self.pair_kind is None else self.pair_kind
         return Problem.columnar(
-            pools, self.rate, ids=work.ids, gang=work.gang, weight=work.weight, deadline=work.deadline,
+            self.pools, self.rate, ids=work.ids, gang=work.gang, weight=work.weight, deadline=work.deadline,
             arrived=work.arrived, isolated_s=0.0, tenant=work.tenant, kind=kind,
             tenants=work.tenants, pair_rate=self.pair_rate, configurations=self._configurations(np.arange(work.jobs)),
         )  # fmt: skip
 
-    def problem(self, everybody: Problem, jobs: Index, **state: Any) -> Problem:
+    def problem(self, jobs: Index, **state: Any) -> Problem:
         """What a policy is shown of these of all jobs; `state` are the fields that change."""
         configurations = self._configurations(jobs)
-        return everybody.rows(jobs, ids=self.ids_of(jobs), configurations=configurations, **state)
+        return self.everybody.rows(jobs, ids=self.ids_of(jobs), configurations=configurations, **state)
 
     def speed(self, jobs: Index, column: Index, accelerators: Index) -> Array:
         """(k,) how fast jobs are alone in these columns, with this number of accelerators."""
@@ -64,9 +64,8 @@ class Cluster:
     @cached_property
     def _isolated(self) -> tuple[Array, Array]:
         """(m,) the speed of each job if its time is divided among all pools as these are large, and the number of jobs
-        up to which an isolated share is all of that time. Gangs are together."""
-        columns = columns_of(self.pools)
-        counts = np.array([0.0 if column.spread else self.pools[column.pool].count for column in columns])
+        up to which an isolated share is all of that time."""
+        counts = np.array([float(pool.count) for pool in self.pools])
         return self.rate @ (counts / counts.sum()), counts.sum() / self.workload.gang
 
     def alone(self, jobs: Index, among: int) -> Array:
@@ -100,25 +99,19 @@ def cluster_of(
     *,
     space_sharing: bool = False,
     elastic: bool = False,
-    prices: Sequence[PriceChange] = (),
 ) -> Cluster:
     """Raises `Invalid`, with the file and the line, for jobs of unknown speed or with gangs that fit nowhere."""
-    columns = columns_of(pools)
-    keys = [column.key for column in columns]
+    keys = [pool.type for pool in pools]
     rate, rows = throughputs.of(workload, keys)
-    counts = np.array([pools[column.pool].count for column in columns])
-    spread = np.array([column.spread for column in columns])
+    counts = np.array([pool.count for pool in pools])
     fits = (rate > 0.0) & (workload.gang[:, None] <= counts)
-    fits[np.ix_(workload.gang == 1, spread)] = False
     sizes: dict[int, Array] = {}
     if elastic:
         sizes = _elastic(workload, throughputs, keys, counts)
         fits |= np.any([speeds > 0.0 for speeds in sizes.values()], axis=0)
     _impossible(workload, pools, rate, fits)
     pair_rate, pair_kind = throughputs.beside(workload, rows, keys) if space_sharing else (None, None)
-    known = {pool.type for pool in pools}
-    ordered = tuple(sorted((change for change in prices if change.type in known), key=lambda change: change.at_s))
-    return Cluster(workload, tuple(pools), rate, pair_rate, pair_kind, sizes, ordered)
+    return Cluster(workload, tuple(pools), rate, pair_rate, pair_kind, sizes)
 
 
 def _elastic(workload: Workload, throughputs: Throughputs, keys: list[str], counts: Index) -> dict[int, Array]:

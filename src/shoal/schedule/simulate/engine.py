@@ -1,7 +1,7 @@
 """The simulator: the control plane's own loop under a clock of its own, on simulated accelerators.
 
 Every `round_s` seconds the loop decides, as it does live; between two rounds what becomes free is given out. Time goes
-from event to event: a round, an arrival, an end, a failure, a change of prices.
+from event to event: a round, an arrival, an end, a failure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core import Invalid, Money
+from shoal.core import Invalid
 from shoal.schedule.loop import Decided, decide_round
 from shoal.schedule.minimum_run import Kept, keeps_s, waited_for
 from shoal.schedule.presets import resize_s, time_slice_s
@@ -25,7 +25,7 @@ from shoal.schedule.simulate.lengths import LengthOracle
 from shoal.schedule.simulate.options import Run
 from shoal.schedule.simulate.placing import free_places
 from shoal.schedule.simulate.result import OnProgress, Simulated
-from shoal.schedule.types import Array, Index, Pool, Problem, positions
+from shoal.schedule.types import Array, Index, Problem, positions
 
 IDLE_ROUNDS = 1000
 """The number of rounds in which nothing runs, and nothing will come, after which no job ever will."""
@@ -67,9 +67,7 @@ class _Simulation:
         self._oracle = LengthOracle(run.lengths, cluster.workload.steps, run.seed)
         self._there = Actuators(cluster, run)
         self._active = np.empty(0, np.intp)
-        self._arrivals, self._next_arrival, self._prices_at = 0, -math.inf, 0
-        self._pools: tuple[Pool, ...] = cluster.pools
-        self._everybody = cluster.everybody(cluster.pools)
+        self._arrivals, self._next_arrival = 0, -math.inf
         self._shown: Problem | None = None
         self._state = State()
         self._last: Decided | None = None
@@ -83,10 +81,8 @@ class _Simulation:
     def result(self) -> Simulated:
         work, there = self._cluster.workload, self._there
         self._now = began = float(work.arrived[0])
-        self._charge()
         changed = False
         while self._waiting_for:
-            changed |= self._reprice()
             changed |= self._arrive()
             if len(self._active):
                 if self._now >= self._round_at:
@@ -97,7 +93,7 @@ class _Simulation:
             there.advance(self._now, to)
             self._now = to
             changed = self._over()
-        count = sum(pool.count for pool in self._pools)
+        count = sum(pool.count for pool in self._cluster.pools)
         return Simulated(
             run=self._run, workload=work, measured=self._measured, started=there.started, finished=there.finished,
             ran_s=there.ran_s, alone_s=there.alone_s, held_s=there.held_s, lost_s=there.lost_s,
@@ -109,10 +105,7 @@ class _Simulation:
     # Events
 
     def _next_event(self) -> float:
-        found = [self._next_arrival, self._there.event_at()]
-        if self._prices_at < len(self._cluster.prices):
-            found.append(self._cluster.prices[self._prices_at].at_s)
-        soonest = min(found)
+        soonest = min(self._next_arrival, self._there.event_at())
         if not len(self._active):
             return soonest
         self._idle = 0 if len(self._there.running) or soonest < math.inf else self._idle + 1
@@ -132,26 +125,6 @@ class _Simulation:
         self._next_arrival = float(arrived[until]) if until < len(arrived) else math.inf
         self._there.among = len(self._active)
         return True
-
-    def _reprice(self) -> bool:
-        prices, changed = self._cluster.prices, False
-        while self._prices_at < len(prices) and prices[self._prices_at].at_s <= self._now:
-            change = prices[self._prices_at]
-            self._prices_at += 1
-            self._pools = tuple(
-                Pool(p.type, p.count, Money.usd(change.usd_per_hour), p.zone, p.per_node, p.unconsolidated)
-                if p.type == change.type else p
-                for p in self._pools
-            )  # fmt: skip
-            changed = True
-        if changed:
-            self._everybody = self._cluster.everybody(self._pools)
-            self._shown = None
-            self._charge()
-        return changed
-
-    def _charge(self) -> None:
-        self._there.usd_per_hour = self._everybody.usd_per_hour
 
     def _over(self) -> bool:
         ended, failed = self._there.over(self._now)
@@ -183,9 +156,9 @@ class _Simulation:
                 mine = running[gang[running] == size]
                 rate[mine] = speeds[active[mine]]
             state |= {"gang": gang, "rate": rate, "held": (placed >= 0) & (now_s < resize_s(self._run.settings))}
-            return cluster.problem(self._everybody, active, **state)
+            return cluster.problem(active, **state)
         if self._shown is None:
-            self._shown = cluster.problem(self._everybody, active, **state)
+            self._shown = cluster.problem(active, **state)
         else:
             self._shown = self._shown.again(**state)
         return self._shown
@@ -204,12 +177,11 @@ class _Simulation:
         problem, active, there = self._problem(), self._active, self._there
         since = there.since[active]
         kept = self._kept(problem, since)
-        row_of = {job: row for row, job in enumerate(active.tolist())} if there.nodes else {}
         before = self._cpu_s()
         decided = decide_round(
             self._run.settings, problem, self._state, self._now, since=since, since_s=self._now - since,
             previous=self._last.allocation if self._last is not None else None, slice_s=kept.slice_s,
-            kept_s=kept.keeps_s, nodes={row_of[job]: places for job, places in there.nodes.items()},
+            kept_s=kept.keeps_s,
         )  # fmt: skip
         self._decisions.append(self._cpu_s() - before)
         self._state, self._last, self._decided_for = decided.state, decided, active
@@ -221,7 +193,6 @@ class _Simulation:
         there.stop(active[ran & ~found.kept], self._now)
         new = positions((found.column >= 0) & ~found.kept)
         there.start(active[new], found.column[new], found.accelerators[new], self._now)
-        there.nodes = {int(active[row]): places for row, places in found.nodes.items()}
 
     def _kept(self, problem: Problem, since: Array) -> Kept:
         """For how much longer running jobs keep their places because they would lose their work, and how long the time
@@ -231,10 +202,9 @@ class _Simulation:
         if not self._run.unsaved:
             return Kept(none, none)
         saving_s = time_slice_s(self._run.settings)
-        names = [column.key for column in problem.columns]
         running = problem.placed >= 0
         waiting = [
-            ([names[at] for at in positions(problem.possible[row])], self._now - since[row])
+            ([problem.types[at] for at in positions(problem.possible[row])], self._now - since[row])
             for row in positions(~running).tolist()
         ]
         self._waited_since = waited_for(waiting, self._waited_since, self._now)
@@ -242,7 +212,7 @@ class _Simulation:
         lost = there.lost_run_s[active]
         keeps, slices = none, np.where(unsaved & ~running & (lost > saving_s), lost, 0.0)
         for row in positions(unsaved & running).tolist():
-            wanted = self._waited_since.get(names[int(problem.placed[row])])
+            wanted = self._waited_since.get(problem.types[int(problem.placed[row])])
             lose_s = self._now - float(since[row])
             keeps[row] = keeps_s(lose_s, float(since[row]), float(lost[row]), self._now, wanted, saving_s)
             slices[row] = lose_s + keeps[row]
@@ -250,19 +220,19 @@ class _Simulation:
 
     def _fill(self) -> None:
         """Give out what became free."""
-        there, everybody = self._there, self._everybody
+        there, cluster = self._there, self._cluster
         waiting = self._active[there.placed[self._active] < 0]
         if not len(waiting):
             return
         running = there.running
         columns, sizes = there.placed[running], there.size[running]
-        left = everybody.counts - np.bincount(everybody.pool_of[columns], sizes, minlength=len(everybody.pools))
-        least = 1 if self._cluster.sizes else self._cluster.workload.gang[waiting].min()
+        left = cluster.everybody.counts - np.bincount(columns, sizes, minlength=len(cluster.pools))
+        least = 1 if cluster.sizes else cluster.workload.gang[waiting].min()
         if left.max() < least:
             return
-        problem = self._cluster.problem(everybody, waiting, **self._of(waiting))
+        problem = cluster.problem(waiting, **self._of(waiting))
         filling = Filling(problem)
-        filling.take(everybody.tenant[running], columns, sizes)
+        filling.take(cluster.workload.tenant[running], columns, sizes)
         # Jobs are numbered in order of arrival: those that came since the decision are behind its last one.
         before = np.searchsorted(self._decided_for, waiting)
         before[before == len(self._decided_for)] = -1

@@ -2,7 +2,7 @@
 
 It goes from round to round. A round counts as Gavel's does: a job does whole steps in it, one that ends in
 its middle leaves its accelerators idle until its end, who arrives in its middle waits for the next, and a round in
-which all end early is cut short. It has no failures, no changes of prices and no machines.
+which all end early is cut short. It has no failures.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shoal.core import Invalid
 from shoal.schedule.baselines.gavel.rounds import GavelRound, GavelRounds
 from shoal.schedule.policies import POLICIES, decide
 from shoal.schedule.simulate.cluster import Cluster
@@ -26,11 +25,8 @@ RESET_S = 1920.0
 
 
 def play(cluster: Cluster, run: Run, measured: range, on_progress: OnProgress, cpu_s: Callable[[], float]) -> Simulated:
-    """Simulate until all measured jobs are done. Raises what the policy raises; `Invalid` if jobs can never run, or for
-    what Gavel does not know."""
+    """Simulate until all measured jobs are done. Raises what the policy raises; `Invalid` if jobs can never run."""
     assert run.baseline is not None
-    if cluster.prices or any(pool.per_node is not None for pool in cluster.pools):
-        raise Invalid("Gavel's rounds know no machines, and no prices that change", hint="with --mechanism shoal")
     return _Replay(cluster, run, run.baseline, measured, on_progress, cpu_s).result()
 
 
@@ -56,7 +52,6 @@ class _Replay:
         self._active = np.empty(0, np.intp)
         self._gone: Mask = np.empty(0, np.bool_)
         self._arrivals, self._next_arrival = 0, -math.inf
-        self._everybody = cluster.everybody(cluster.pools)
         self._problem: Problem | None = None
         self._allocation: Allocation | None = None
         self._allocated = -np.inf
@@ -121,7 +116,7 @@ class _Replay:
             self._gone = np.zeros(len(self._active), np.bool_)
         active, cluster = self._active, self._cluster
         self._problem = cluster.problem(
-            self._everybody, active, now=self._now,
+            active, now=self._now,
             work_left=self._oracle.work_left(active, self._left[active], self._done[active]),
             ran_s=self._ran_s[active], isolated_s=self._alone_s[active], restarts=self._restarts[active],
             placed=self._rounds.placed(cluster.ids_of(active)),
