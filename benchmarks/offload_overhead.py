@@ -56,7 +56,7 @@ def _answer(captured: bool) -> None:
     for line in sys.stdin:
         if not os.fork():
             began = time.process_time()
-            exec(compile(SCRIPTS[line.strip()], "script.py", "exec"), {"np": np})  # noqa: S102  (a script above)
+            exec(compile(SCRIPTS[line.strip()], "script.py", "exec"), {"np": np})
             print(time.process_time() - began, flush=True)
             os._exit(0)
         os.wait()

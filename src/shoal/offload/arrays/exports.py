@@ -3,8 +3,8 @@
 An array that is not worth to be watched gets the class `ndarray` itself, which costs nothing any more.
 
 The buffer protocol: memory is then read and written where nothing sees it. From Python 3.12 on, a class defines it by
-`__buffer__`. Before, its slot is filled here, by the layout of CPython 3.11. There, a request that cannot be met (a part
-with gaps, a read-only array to be written) raises SystemError.
+`__buffer__`. Before, its slot is filled here, by the layout of CPython 3.11. There, a request that cannot be met (a
+part with gaps, a read-only array to be written) raises SystemError.
 """
 
 from __future__ import annotations

@@ -48,13 +48,12 @@ class Tracked(np.ndarray[Any, Any]):
     __slots__ = ()
 
     def __array_finalize__(self, parent: Any) -> None:
-        if isinstance(parent, Tracked):
-            if memory.add_view(parent, self) >= _SMALL_VIEWS:
-                if self.size < state.threshold:
-                    memory.flush(parent)
-                    become_plain(parent)
-                    become_plain(self)
-                memory.keep_live_views(id(memory.root(parent)))
+        if isinstance(parent, Tracked) and memory.add_view(parent, self) >= _SMALL_VIEWS:
+            memory.keep_live_views(id(memory.root(parent)))
+            if self.size < state.threshold:
+                memory.flush(parent)
+                become_plain(parent)
+                become_plain(self)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         frame = sys._getframe(1)
