@@ -4,6 +4,7 @@ can write.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 from weakref import ref
 
@@ -89,9 +90,7 @@ def capture(ufunc: Any, inputs: tuple[Any, ...], frame: Any) -> Lazy | None:
     dtype = result_dtype(tuple(key))
     if dtype is None or shape is None:
         return _stays("types")
-    size = 1
-    for length in shape:
-        size *= length
+    size = prod(shape)
     if size < state.threshold or (size < state.whole_numbers and dtype.kind in "iu" and not pending):
         return _stays("small")
     site = (frame.f_code, frame.f_lasti, frame.f_globals)

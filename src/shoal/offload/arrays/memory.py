@@ -49,7 +49,7 @@ class Memory:
     def private_root(self, array: Any) -> int:
         """The identity of the root, where nothing outside tracked arrays shares it; else 0."""
         root = base_of(array)
-        while isinstance(root, self._tracked):
+        while type(root) is not np.ndarray and isinstance(root, self._tracked):
             root = base_of(root)
         # its references: the variable here, the argument, and the one tracked array that was made of it
         if type(root) is not np.ndarray or base_of(root) is not None or sys.getrefcount(root) > 3:
@@ -76,7 +76,8 @@ class Memory:
 
     def guard(self, array: Any, root: int, reader: Lazy) -> None:
         """From now on, writing into the memory of this root computes the reader first."""
-        if len(self._views.get(root, ())) > _FEW:
+        views = self._views.get(root)
+        if views is not None and len(views) > _FEW:
             self.keep_live_views(root)
         entry = self._readers.get(root)
         if entry is None or entry[0]() is None:  # or left by an array that is gone
