@@ -117,6 +117,9 @@ def _by_class(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Call
     return _Dispatcher(None, wrapper) if isinstance(original, FunctionType) else None
 
 
+_NOTHING = object()
+
+
 class Creation:
     """The wrapped functions of NumPy, and how to take them out."""
 
@@ -170,18 +173,23 @@ class Creation:
         return _like(original, create)
 
     def _converting(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def convert(*args: Any, **options: Any) -> Any:
+        def convert(given: Any = _NOTHING, /, *args: Any, **options: Any) -> Any:
             nonlocal lists
-            if not options and len(args) == 1 and type(args[0]) is list:
-                result = original(args[0])
-                lists = lists + 1 if result.size < state.threshold else 0
-                if lists > _LISTS:
-                    setattr(np, original.__name__, original)
-                return own(result) if not lists and is_program(sys._getframe(1)) else result
-            if options and by_class is not None and options.get("like") is not None:
+            if type(given) is list and not options and not args:
+                result = original(given)
+                if result.size < state.threshold:
+                    lists += 1
+                    if lists > _LISTS:
+                        setattr(np, original.__name__, original)
+                    return result
+                lists = 0
+                return own(result) if is_program(sys._getframe(1)) else result
+            if given is not _NOTHING:
+                args = (given, *args)
+            if by_class is not None and options.get("like") is not None:
                 return by_class(options.pop("like"), *args, **options)
-            if args and type(args[0]) in _CAPTURED:
-                return _converted(original, args[0], args[1:], options, is_program(sys._getframe(1)))
+            if type(given) in _CAPTURED:
+                return _converted(original, given, args[1:], options, is_program(sys._getframe(1)))
             result = original(*args, **options)
             if type(result) is not np.ndarray or result.size < state.threshold:
                 self._small += 1
