@@ -33,6 +33,10 @@ _CONVERTING = ("array", "asarray", "asanyarray", "ascontiguousarray", "asfortran
 _PATIENCE = 10_000
 """Creations without a large array after which the functions of NumPy are put back: this program has none."""
 
+_LISTS = 1000
+"""Small lists that one function made arrays of, one after the other, after which it is put back: to make one takes as
+long as its wrapper."""
+
 _SHORTEST_ROW = 2048
 """Elements of a row below which an array of several dimensions is left alone: programs loop over the rows of tables,
 and an operation on a short row of a tracked array takes twice as long."""
@@ -113,6 +117,9 @@ def _by_class(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Call
     return _Dispatcher(None, wrapper) if isinstance(original, FunctionType) else None
 
 
+_NOTHING = object()
+
+
 class Creation:
     """The wrapped functions of NumPy, and how to take them out."""
 
@@ -151,7 +158,7 @@ class Creation:
 
     def _fresh(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def create(*args: Any, **options: Any) -> Any:
-            if by_class is not None and options.get("like") is not None:
+            if options and by_class is not None and options.get("like") is not None:
                 return by_class(options.pop("like"), *args, **options)
             result = original(*args, **options)
             if type(result) is not np.ndarray or result.size < state.threshold:
@@ -166,11 +173,23 @@ class Creation:
         return _like(original, create)
 
     def _converting(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def convert(*args: Any, **options: Any) -> Any:
+        def convert(given: Any = _NOTHING, /, *args: Any, **options: Any) -> Any:
+            nonlocal lists
+            if type(given) is list and not options and not args:
+                result = original(given)
+                if result.size < state.threshold:
+                    lists += 1
+                    if lists > _LISTS:
+                        setattr(np, original.__name__, original)
+                    return result
+                lists = 0
+                return own(result) if is_program(sys._getframe(1)) else result
+            if given is not _NOTHING:
+                args = (given, *args)
             if by_class is not None and options.get("like") is not None:
                 return by_class(options.pop("like"), *args, **options)
-            if args and type(args[0]) in _CAPTURED:
-                return _converted(original, args[0], args[1:], options, is_program(sys._getframe(1)))
+            if type(given) in _CAPTURED:
+                return _converted(original, given, args[1:], options, is_program(sys._getframe(1)))
             result = original(*args, **options)
             if type(result) is not np.ndarray or result.size < state.threshold:
                 self._small += 1
@@ -180,7 +199,7 @@ class Creation:
             self._small = 0
             return own(result) if is_program(sys._getframe(1)) else result
 
-        by_class = _by_class(original, convert)
+        by_class, lists = _by_class(original, convert), 0
         return _like(original, convert)
 
 
