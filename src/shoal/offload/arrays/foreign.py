@@ -1,0 +1,55 @@
+"""Operations that a class of the program or of another library decides about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from shoal.offload.arrays.lazy import Lazy
+from shoal.offload.arrays.tracked import Calm, Guarded, Tracked, memory, strip
+
+_ORDINARY = np.ndarray.__array_ufunc__
+_CAPTURED = (Tracked, Guarded, Lazy)
+
+
+def decides(operand: Any) -> bool:
+    """Whether NumPy asks the class of this operand what an operation gives."""
+    kind = type(operand)
+    return kind not in _CAPTURED and getattr(kind, "__array_ufunc__", _ORDINARY) is not _ORDINARY
+
+
+def ask(ufunc: Any, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """What such a class gives for an operation with outputs: it sees the caller's own objects, and not plain arrays."""
+    outs = options["out"]
+    with _lent(outs) as own:
+        known = {id(each): lent for each, lent in zip(outs, own, strict=True)}
+        taken = [known[id(each)] if id(each) in known else strip(each) for each in inputs]
+        named = {key: own if key == "out" else strip(value) for key, value in options.items()}
+        return own_outputs(outs, own, getattr(ufunc, method)(*taken, **named))
+
+
+@contextmanager
+def _lent(outs: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Outputs whose class decides nothing meanwhile. Whoever has them may keep a plain array of their memory."""
+    own = tuple(each.compute() if type(each) is Lazy else each for each in outs)
+    calm = [each for each in own if type(each) in (Tracked, Guarded)]
+    for each in calm:
+        memory.flush(each)
+        memory.escape(each)
+        each.__class__ = Calm
+    try:
+        yield own
+    finally:
+        for each in calm:
+            each.__class__ = Tracked
+
+
+def own_outputs(outs: Any, given: Any, result: Any) -> Any:
+    """The caller's own arrays in place of those that were written for them, as NumPy returns them."""
+    own = {id(lent): each for each, lent in zip(outs, given, strict=True)} if type(outs) is tuple else {}
+    if type(result) is tuple:
+        return tuple(own.get(id(each), each) for each in result)
+    return own.get(id(result), result)
