@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from shoal.offload.arrays.exports import watch_buffers
 from shoal.offload.arrays.memory import Memory, base_of
 from shoal.offload.arrays.results import KINDS
 from shoal.offload.arrays.state import state
@@ -217,8 +216,6 @@ for _name in (
     setattr(Guarded, _name, _flushing(_name))
 
 memory = Memory(Tracked, Guarded)
-for _kind in (Tracked, Guarded):
-    watch_buffers(_kind, lambda array: array if escaping(array) is not None else None)
 
 
 def plain(array: Any) -> Any:
