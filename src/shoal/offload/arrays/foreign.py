@@ -33,7 +33,7 @@ def ask(ufunc: Any, method: str, inputs: tuple[Any, ...], options: dict[str, Any
 
 @contextmanager
 def _lent(outs: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """Outputs whose class decides nothing meanwhile. Whoever has them may keep a plain array of their memory."""
+    """Outputs whose class decides nothing meanwhile. A plain array of their memory may be kept by who sees them."""
     own = tuple(each.compute() if type(each) is Lazy else each for each in outs)
     calm = [each for each in own if type(each) in (Tracked, Guarded)]
     for each in calm:
