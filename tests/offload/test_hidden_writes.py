@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import inspect
 import io
 import operator
 import re
@@ -118,6 +119,8 @@ def test_a_pending_result_has_a_buffer(captured: None) -> None:
 
 def test_an_iterator_is_one(captured: None) -> None:
     assert "flags" in np.nested_iters.__text_signature__
+    assert "itershape" in np.nditer.__text_signature__
+    assert "itershape" in inspect.signature(np.nditer).parameters
     found = np.nditer(np.arange(100.0))
     assert isinstance(found, np.nditer)
     assert not isinstance(5, np.nditer)

@@ -105,8 +105,8 @@ class Lazy(_Fields):
             state.why = "options"
         return state.eager(ufunc, method, inputs, options, frame)
 
-    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        return state.call(function, types, args, options, sys._getframe(1))
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return state.call(func, types, args, kwargs, sys._getframe(1))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.array(plain(self.look()), dtype=dtype, copy=copy)

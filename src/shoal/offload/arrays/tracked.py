@@ -76,8 +76,8 @@ class Tracked(np.ndarray[Any, Any]):
             state.why = "options"
         return state.eager(ufunc, method, inputs, options, frame)
 
-    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        return state.call(function, types, args, options, sys._getframe(1))
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return state.call(func, types, args, kwargs, sys._getframe(1))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return plain(self).__reduce_ex__(protocol)
