@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,7 +89,7 @@ def test_strict_leaves_the_estimators_alone() -> None:
 
 def test_neighbours_by_the_other_library_are_the_same(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sklearnex")
-    monkeypatch.setattr(neighbours, "_LEAST_WORK", 1e6)
+    monkeypatch.setattr(neighbours, "_LARGE", 1e6)
     data, labels = make_blobs(n_samples=3000, n_features=16, centers=8, random_state=1)
     names = np.array(["red", "green", "blue", "grey"])[labels % 4]
     queries, _ = make_blobs(n_samples=500, n_features=16, centers=8, random_state=2)
@@ -106,7 +107,7 @@ def test_neighbours_by_the_other_library_are_the_same(installed: None, monkeypat
 
 def test_a_sample_that_differs_keeps_the_plain_library(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
     sklearnex = pytest.importorskip("sklearnex.neighbors")
-    monkeypatch.setattr(neighbours, "_LEAST_WORK", 1e6)
+    monkeypatch.setattr(neighbours, "_LARGE", 1e6)
     monkeypatch.setattr(sklearnex.KNeighborsClassifier, "predict", lambda self, X: np.zeros(len(X), int))
     data, labels = make_blobs(n_samples=3000, n_features=16, centers=8, random_state=1)
     model = KNeighborsClassifier().fit(data, labels)
@@ -114,8 +115,22 @@ def test_a_sample_that_differs_keeps_the_plain_library(installed: None, monkeypa
     assert {(each.backend, each.reason) for each in PROFILE.records()} == {("plain", "untrusted")}
 
 
+def test_small_calls_of_one_fit_repay_the_import_together(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sklearnex.neighbors")
+    monkeypatch.setattr(neighbours, "_REPAID_S", 0.0)
+    data, labels = make_blobs(n_samples=400, n_features=16, centers=8, random_state=1)
+    model, once = KNeighborsClassifier().fit(data, labels), KNeighborsClassifier().fit(data, labels)
+    assert (once.predict(data) == model.predict(data)).all()
+    assert {(each.backend, each.reason) for each in PROFILE.records()} == {("plain", "plain-faster")}
+    expected = once.predict(data)
+    deadline = time.monotonic() + 60
+    while not {each.reason for each in PROFILE.records()} & {"sklearnex", "slower"}:  # it was tried
+        assert time.monotonic() < deadline
+        assert (model.predict(data) == expected).all()
+
+
 def test_other_metrics_and_weights_stay(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "_LEAST_WORK", 1e6)
+    monkeypatch.setattr(neighbours, "_LARGE", 1e6)
     data, labels = make_blobs(n_samples=3000, n_features=16, centers=8, random_state=1)
     KNeighborsClassifier(weights="distance").fit(data, labels).predict(data[:500])
     KNeighborsClassifier(metric="manhattan").fit(data, labels).predict(data[:500])

@@ -35,6 +35,9 @@ _FUNCTION_S = 2e-9
 _IN_REGISTERS_NS = 0.12
 """For one arithmetic operation of a compiled kernel, which loads and stores nothing."""
 
+_KERNEL_S = 15e-6
+"""To call a kernel for one block."""
+
 _MOST_SEEN = 4096
 _WEIGHT = 0.3
 """Of a new measurement against those before."""
@@ -90,14 +93,16 @@ class CostModel:
         moved = program.bytes_touched * self.rates.memory_s_per_byte
         return (work * program.size + calls + moved) / threads + self.rates.thread_s * (threads - 1)
 
-    def compiled(self, program: Program, threads: int) -> float:
+    def compiled(self, program: Program, threads: int, elements: int) -> float:
         """Inputs and outputs pass the memory once; everything else stays in registers."""
+        pieces = max(1, -(-program.size // elements))
+        threads = min(threads, pieces)
         work = 0.0
         for one in program.operations:
             plain = self.seconds_per_element(one.ufunc.__name__, one.dtype.char)
             work += plain * _FASTER if plain > _FUNCTION_S else _IN_REGISTERS_NS * 1e-9
         moved = program.bytes_touched * self.rates.memory_s_per_byte
-        return (work * program.size + moved) / threads + self.rates.thread_s * (threads - 1)
+        return (work * program.size + moved + _KERNEL_S * pieces) / threads + self.rates.thread_s * (threads - 1)
 
     def worth_threads(self, name: str, char: str, size: int, threads: int) -> bool:
         work = size * (self.seconds_per_element(name, char) + _DOUBLE * 2 * self.rates.memory_s_per_byte)

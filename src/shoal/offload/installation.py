@@ -165,7 +165,8 @@ class Installation:
 
         if "sklearnex" in self.settings.allowed and not self.settings.strict:
             module = sys.modules["sklearn.neighbors._classification"]
-            self._replace(module.KNeighborsClassifier, "predict", predicting)
+            history = self._evaluator.chooser.history
+            self._replace(module.KNeighborsClassifier, "predict", lambda original: predicting(original, history))
 
     def _tensors(self) -> None:
         if "numpy" not in sys.modules:

@@ -4,26 +4,18 @@ can write.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
+from math import prod
 from typing import Any
 from weakref import ref
 
 import numpy as np
 
 from shoal.offload.arrays.functions import Roll
-from shoal.offload.arrays.lazy import Filled, Lazy, Site
+from shoal.offload.arrays.lazy import DEEPEST, MOST_CONSUMERS, Filled, Lazy, Site, sequence
 from shoal.offload.arrays.operators import add_operators
 from shoal.offload.arrays.results import LargeFloat, LargeInt, result_dtype
 from shoal.offload.arrays.state import error_state, is_program, own_files, state
 from shoal.offload.arrays.tracked import Guarded, Tracked, memory
-
-_DEEPEST = 64
-"""Operations in a chain before it is computed: a loop that nobody looks into needs no memory that grows."""
-
-_MOST_CONSUMERS = 256
-
-sequence = itertools.count()
 
 
 def capture(ufunc: Any, inputs: tuple[Any, ...], frame: Any) -> Lazy | None:
@@ -44,7 +36,7 @@ def capture(ufunc: Any, inputs: tuple[Any, ...], frame: Any) -> Lazy | None:
         if kind is Lazy:
             if each.value is None:
                 own_shape = each.shape
-                if each.depth >= _DEEPEST or len(each.consumers) >= _MOST_CONSUMERS:
+                if each.depth >= DEEPEST or len(each.consumers) >= MOST_CONSUMERS:
                     each.compute()
             if each.value is None:
                 pending.append(each)
@@ -98,9 +90,7 @@ def capture(ufunc: Any, inputs: tuple[Any, ...], frame: Any) -> Lazy | None:
     dtype = result_dtype(tuple(key))
     if dtype is None or shape is None:
         return _stays("types")
-    size = 1
-    for length in shape:
-        size *= length
+    size = prod(shape)
     if size < state.threshold or (size < state.whole_numbers and dtype.kind in "iu" and not pending):
         return _stays("small")
     site = (frame.f_code, frame.f_lasti, frame.f_globals)
@@ -144,48 +134,10 @@ def defer(
     return result  # type: ignore[no-any-return]
 
 
-def continued(ufunc: Any) -> Callable[[Lazy, float, type, Any], Lazy | None]:
-    """`capture` for a pending result and a number: most operations of a program go on with a chain. None: ask
-    `capture`."""
-    dtypes: dict[Any, dict[int, np.dtype[Any]]] = {float: {}, int: {}}
-    """Of the result, by the number's class and the identity of the pending one's: both are NumPy's own, which stay."""
-
-    def go_on(first: Lazy, second: float, kind: type, frame: Any) -> Lazy | None:
-        dtype, consumers = dtypes[kind].get(id(first.dtype)), first.consumers
-        if (
-            dtype is None
-            or own_files.get(frame.f_code.co_filename) is not True
-            or error_state.get() is not state.ordinary
-            or first.depth >= _DEEPEST
-            or len(consumers) >= _MOST_CONSUMERS
-            or not (-1e38 < second < 1e38 if kind is float else 0 <= second <= 127)
-        ):
-            if first.dtype is np.dtype(first.dtype.char) and (found := result_dtype((ufunc, first.dtype, kind))):
-                dtypes[kind][id(first.dtype)] = found
-            return None
-        result: Any = Filled()
-        result.ufunc = ufunc
-        result.inputs = first, second
-        result.shape = first.shape
-        result.dtype = dtype
-        result.value = None
-        result.reduced = False
-        result.consumers = []
-        result.depth = first.depth + 1
-        result.level = first.level
-        result.site = frame.f_code, frame.f_lasti, frame.f_globals
-        result.sequence = next(sequence)
-        result.__class__ = Lazy
-        consumers.append(ref(result))
-        return result  # type: ignore[no-any-return]
-
-    return go_on
-
-
 def _stays(reason: str) -> Lazy | None:
     state.why = reason
     return None
 
 
 state.capture = capture
-add_operators(Lazy, continued)
+add_operators()

@@ -112,7 +112,7 @@ class Chooser:
             ways["chunks"] = Way("chunks", "chunks", cut, expected("chunks", program, seconds), seconds, costs=costs)
             kernel = None if blocks_only else self._kernel(program, ways, total=total)
             if kernel is not None:
-                cut, seconds = Chunks(threads, KERNEL_BLOCK), costs.compiled(program, threads)
+                cut, seconds = Chunks(threads, KERNEL_BLOCK), costs.compiled(program, threads, KERNEL_BLOCK)
                 ways["compiled"] = Way(
                     "compiled", "compiled", cut, expected("compiled", program, seconds), seconds, costs=costs,
                     kernel=kernel,
@@ -180,7 +180,7 @@ class Chooser:
             return None
         price = self.kernels.price(recipe)
         if 0 < price < float("inf"):
-            estimate = self.costs.compiled(program, self._threads())
+            estimate = self.costs.compiled(program, self._threads(), KERNEL_BLOCK)
             gain = min(each.expected_s for each in ways.values()) - self.costs.expected("compiled", program, estimate)
             if len(self._lost) > _MOST_LOST:
                 self._lost.clear()

@@ -34,6 +34,10 @@ _CONVERTING = ("array", "asarray", "asanyarray", "ascontiguousarray", "asfortran
 _PATIENCE = 10_000
 """Creations without a large array after which the functions of NumPy are put back: this program has none."""
 
+_LISTS = 1000
+"""Small lists that one function made arrays of, one after the other, after which it is put back: to make one takes as
+long as its wrapper."""
+
 _SHORTEST_ROW = 2048
 """Elements of a row below which an array of several dimensions is left alone: programs loop over the rows of tables,
 and an operation on a short row of a tracked array takes twice as long."""
@@ -152,7 +156,7 @@ class Creation:
 
     def _fresh(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def create(*args: Any, **options: Any) -> Any:
-            if by_class is not None and options.get("like") is not None:
+            if options and by_class is not None and options.get("like") is not None:
                 return by_class(options.pop("like"), *args, **options)
             result = original(*args, **options)
             if type(result) is not np.ndarray or result.size < state.threshold:
@@ -168,7 +172,14 @@ class Creation:
 
     def _converting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def convert(*args: Any, **options: Any) -> Any:
-            if by_class is not None and options.get("like") is not None:
+            nonlocal lists
+            if not options and len(args) == 1 and type(args[0]) is list:
+                result = original(args[0])
+                lists = lists + 1 if result.size < state.threshold else 0
+                if lists > _LISTS:
+                    setattr(np, original.__name__, original)
+                return own(result) if not lists and is_program(sys._getframe(1)) else result
+            if options and by_class is not None and options.get("like") is not None:
                 return by_class(options.pop("like"), *args, **options)
             if args and type(args[0]) in _CAPTURED:
                 return _converted(original, args[0], args[1:], options, is_program(sys._getframe(1)))
@@ -181,7 +192,7 @@ class Creation:
             self._small = 0
             return own(result) if is_program(sys._getframe(1)) else result
 
-        by_class = _by_class(original, convert)
+        by_class, lists = _by_class(original, convert), 0
         return _like(original, convert)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import sys
 from collections.abc import Callable
@@ -29,6 +30,13 @@ from shoal.offload.arrays.tracked import (
 Site = tuple[CodeType, int, "dict[str, Any] | None"]
 """The line of a call: its code, the position in it, and the module, whose warnings are counted by line; None where the
 library that was called keeps silent about floating point errors."""
+
+DEEPEST = 64
+"""Operations in a chain before it is computed: a loop that nobody looks into needs no memory that grows."""
+
+MOST_CONSUMERS = 256
+
+sequence = itertools.count()
 
 
 class _Fields:

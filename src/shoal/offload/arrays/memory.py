@@ -20,6 +20,8 @@ base_of = np.ndarray.base.__get__
 _SWEEP = 512
 """Entries after which those of dead arrays are removed."""
 
+_FEW = 8
+
 
 class Memory:
     """The live views and the pending readers of each root."""
@@ -31,7 +33,7 @@ class Memory:
         self._readers: dict[int, tuple[ref[Any], list[ref[Lazy]]]] = {}
 
     def add_view(self, parent: Any, view: Any) -> int:
-        """Remember a view; answers how many this memory has had since the last sweep."""
+        """Remember a view; answers how many this memory has had since it was last read by a captured operation."""
         key = id(self.root(parent))
         known = self._views.get(key)
         if known is None:
@@ -41,14 +43,13 @@ class Memory:
         known.append(ref(view))
         return len(known)
 
-    def keep_live_views(self, parent: Any) -> None:
-        key = id(self.root(parent))
-        self._views[key] = [one for one in self._views.get(key, ()) if one() is not None]
+    def keep_live_views(self, root: int) -> None:
+        self._views[root] = [one for one in self._views.get(root, ()) if one() is not None]
 
     def private_root(self, array: Any) -> int:
         """The identity of the root, where nothing outside tracked arrays shares it; else 0."""
         root = base_of(array)
-        while isinstance(root, self._tracked):
+        while type(root) is not np.ndarray and isinstance(root, self._tracked):
             root = base_of(root)
         # its references: the variable here, the argument, and the one tracked array that was made of it
         if type(root) is not np.ndarray or base_of(root) is not None or sys.getrefcount(root) > 3:
@@ -75,6 +76,9 @@ class Memory:
 
     def guard(self, array: Any, root: int, reader: Lazy) -> None:
         """From now on, writing into the memory of this root computes the reader first."""
+        views = self._views.get(root)
+        if views is not None and len(views) > _FEW:
+            self.keep_live_views(root)
         entry = self._readers.get(root)
         if entry is None or entry[0]() is None:  # or left by an array that is gone
             first = array

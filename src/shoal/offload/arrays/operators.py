@@ -6,12 +6,13 @@ import operator
 import sys
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
-from shoal.offload.arrays.lazy import Lazy
-from shoal.offload.arrays.results import POWERS
-from shoal.offload.arrays.state import state
+from shoal.offload.arrays.lazy import DEEPEST, MOST_CONSUMERS, Filled, Lazy, sequence
+from shoal.offload.arrays.results import POWERS, result_dtype
+from shoal.offload.arrays.state import error_state, own_files, state
 from shoal.offload.arrays.tracked import plain, strip, track
 
 
@@ -37,16 +38,48 @@ def _at_once(name: str, ufunc: Any, self: Any, inputs: tuple[Any, ...], other: A
     return track(getattr(plain(self.look()), name)(other))
 
 
-def _binary(name: str, ufunc: Any, go_on: Any) -> None:
+def _binary(name: str, ufunc: Any) -> None:
+    known: dict[type, dict[int, np.dtype[Any]]] = {float: {}, int: {}}
+    """The type of the result, by the class of a number and the identity of the pending one's type: most operations of a
+    program go on with a chain. The types are NumPy's own, which stay."""
+    of_floats, of_ints = known[float], known[int]
+
     def forward(self: Lazy, other: Any) -> Any:
         frame = sys._getframe(1)
         kind = type(other)
-        if (kind is float or kind is int) and self.value is None:
-            result = go_on(self, other, kind, frame)
-            if result is not None:
-                return result
-        result = state.capture(ufunc, (self, other), frame)
-        return _at_once(f"__{name}__", ufunc, self, (self, other), other, frame) if result is None else result
+        code, consumers = frame.f_code, self.consumers
+        dtype = (of_floats if kind is float else of_ints).get(id(self.dtype))
+        if (
+            dtype is None
+            or (kind is not float and kind is not int)
+            or self.value is not None
+            or own_files.get(code.co_filename) is not True
+            or error_state.get() is not state.ordinary
+            or self.depth >= DEEPEST
+            or len(consumers) >= MOST_CONSUMERS
+            or not (-1e38 < other < 1e38 if kind is float else 0 <= other <= 127)
+        ):
+            if kind in known and self.dtype is np.dtype(self.dtype.char):
+                found = result_dtype((ufunc, self.dtype, kind))
+                if found is not None:
+                    known[kind][id(self.dtype)] = found
+            result = state.capture(ufunc, (self, other), frame)
+            return _at_once(f"__{name}__", ufunc, self, (self, other), other, frame) if result is None else result
+        result = Filled()
+        result.ufunc = ufunc
+        result.inputs = self, other
+        result.shape = self.shape
+        result.dtype = dtype
+        result.value = None
+        result.reduced = False
+        result.consumers = []
+        result.depth = self.depth + 1
+        result.level = self.level
+        result.site = code, frame.f_lasti, frame.f_globals
+        result.sequence = next(sequence)
+        result.__class__ = Lazy
+        consumers.append(ref(result))
+        return result
 
     def backward(self: Lazy, other: Any) -> Any:
         frame = sys._getframe(1)
@@ -124,10 +157,11 @@ _LOOKING = (
 )  # fmt: skip
 
 
-def add_operators(lazy: Any, continued: Callable[[Any], Any]) -> None:
-    """Give pending results the operators of arrays. `continued` makes the quick way of a function."""
+def add_operators() -> None:
+    """Give pending results the operators of arrays."""
+    lazy: Any = Lazy
     for name, ufunc in _BINARY.items():
-        _binary(name, ufunc, continued(ufunc))
+        _binary(name, ufunc)
     for name, ufunc in _COMPARISONS.items():
         _comparison(name, ufunc)
     for name, ufunc in _UNARY.items():

@@ -5,6 +5,7 @@ After the liveness and register allocation of compilers (linear scan), with one 
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections import Counter
@@ -20,6 +21,11 @@ from shoal.offload.arrays.residents import RESIDENTS
 from shoal.offload.arrays.tracked import plain, track
 
 _MOST_NODES = 256
+
+_MOST_KEYS = 8192
+_keys: dict[tuple[Any, ...], int] = {}
+_numbers = itertools.count(1)
+"""Programs by what they do. A number is never given twice."""
 
 INPUT, SCRATCH, OUTPUT, CONSTANT = range(4)
 
@@ -49,7 +55,7 @@ class Program:
     wanted: Lazy | None = None
     outputs: list[Lazy] = field(default_factory=list)
     scratch: list[np.dtype[Any]] = field(default_factory=list)
-    _key: tuple[Any, ...] | None = None
+    _key: int = 0
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,13 +72,16 @@ class Program:
         return sum(each.nbytes for each in self.inputs) + sum(each.nbytes for each in self.outputs)
 
     @property
-    def key(self) -> tuple[Any, ...]:
-        """Equal for programs that do the same with other arrays, sizes and constants; worked out once."""
-        if self._key is None:
-            self._key = self._make_key()
+    def key(self) -> int:
+        """Equal for programs that do the same with other arrays, sizes and constants."""
+        if not self._key:
+            if len(_keys) >= _MOST_KEYS:
+                _keys.clear()
+            description = self._description()
+            self._key = _keys.get(description, 0) or _keys.setdefault(description, next(_numbers))
         return self._key
 
-    def _make_key(self) -> tuple[Any, ...]:
+    def _description(self) -> tuple[Any, ...]:
         kinds = tuple((each.dtype.char, each.ndim, each.shape == self.shape) for each in self.inputs)
         steps = tuple(
             (

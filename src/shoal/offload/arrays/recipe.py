@@ -10,6 +10,7 @@ import struct
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ class Step:
     silent: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Recipe:
     """`inputs` are (type, whether it varies along the last axis); `outputs` the steps whose results are stored, `total`
     whether the last one is summed. `precise`: faults are told from NaN and infinities in the inputs."""
@@ -75,6 +76,13 @@ class Recipe:
     constants: str
     total: bool = False
     precise: bool = False
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.inputs, self.steps, self.outputs, self.constants, self.total, self.precise))
 
     @property
     def exact(self) -> bool:

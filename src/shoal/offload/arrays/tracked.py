@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from shoal.offload.arrays.exports import as_ndarray, become_plain
 from shoal.offload.arrays.memory import Memory, base_of
 from shoal.offload.arrays.results import KINDS
 from shoal.offload.arrays.state import state
 
-_SMALL_VIEWS = 200
-"""Small views of one array, as a loop over rows makes, after which its operations are left alone."""
-
+_SMALL_VIEWS = 32
+"""Small views of one array between two operations that are captured, as a loop over rows makes, after which it is made
+a plain one."""
 
 _CHEAP, _MOST_CHEAP = 4, 64
-"""Operations of whole numbers on one array that were not captured, after which it is left alone; and arrays that are
-counted at a time."""
+"""Operations of whole numbers on one array that were not captured, after which it is made a plain one; and arrays that
+are counted at a time."""
 
 
 class _CountedMethod:
@@ -41,30 +42,18 @@ REFERENCED = (
 )
 
 
-class Calm(np.ndarray):
-    """An array that was tracked, and whose operations are not worth seeing."""
-
-    __slots__ = ()
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.view(np.ndarray).__reduce_ex__(protocol)
-
-    def __repr__(self) -> str:
-        return repr(self.view(np.ndarray))
-
-
 class Tracked(np.ndarray[Any, Any]):
     """An ordinary array whose operations are seen."""
 
     __slots__ = ()
 
     def __array_finalize__(self, parent: Any) -> None:
-        if isinstance(parent, Tracked):
-            count = memory.add_view(parent, self)
-            if count >= _SMALL_VIEWS:
-                if self.size < state.threshold and type(parent) is Tracked:
-                    parent.__class__ = Calm  # type: ignore[assignment]
-                memory.keep_live_views(parent)
+        if isinstance(parent, Tracked) and memory.add_view(parent, self) >= _SMALL_VIEWS:
+            memory.keep_live_views(id(memory.root(parent)))
+            if self.size < state.threshold:
+                memory.flush(parent)
+                become_plain(parent)
+                become_plain(self)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         frame = sys._getframe(1)
@@ -216,6 +205,8 @@ for _name in (
     setattr(Guarded, _name, _flushing(_name))
 
 memory = Memory(Tracked, Guarded)
+for _kind in (Tracked, Guarded):
+    as_ndarray(_kind)
 
 
 def plain(array: Any) -> Any:
@@ -234,12 +225,12 @@ _cheap: dict[int, int] = {}
 
 
 def calm(array: Any) -> None:
-    """One more operation of whole numbers was not worth its capture: after a few, those of this array are not seen."""
+    """One more operation of whole numbers was not worth its capture: after a few, the array is made a plain one."""
     if type(array) is Tracked:
         key = id(array)
         count = _cheap[key] = _cheap.get(key, 0) + 1
         if count >= _CHEAP:
-            array.__class__ = Calm  # type: ignore[assignment]
+            become_plain(array)
         if count >= _CHEAP or len(_cheap) > _MOST_CHEAP:
             _cheap.clear()
 

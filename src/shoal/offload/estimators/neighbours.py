@@ -1,10 +1,16 @@
-"""Nearest neighbours by scikit-learn-intelex, which compares all pairs in blocks: from about ten features on, faster
-than trees. Its first answers are compared with scikit-learn's on a sample."""
+"""Nearest neighbours by scikit-learn-intelex, which compares all pairs in blocks, and has less to do before and after.
+
+Its import takes about a second: that waits for a call which repays it at once, or for many smaller ones, those of runs
+before included. Its first answer for a fit is compared with scikit-learn's on a sample, as is the time that it takes.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
+import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,36 +19,56 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from shoal.offload.estimators.gram import callers_frame
+from shoal.offload.history import History
 from shoal.offload.profile import PROFILE
 
-_LEAST_WORK = 5e9
-"""Queries x points x features from which the import, about a second, is repaid. One core does 1e9 in about half a
-second by a tree of 16 features."""
+_MODULE = "sklearnex.neighbors"
+
+_LARGE = 5e9
+"""Queries x points x features from which the import is repaid by one call. One core does 1e9 in about half a second by
+a tree of 16 features."""
 
 _FEWEST_FEATURES = 8
 """With less, a tree looks at few points."""
 
+_REPAID_S = 3.0
+"""Of smaller calls, from which the import is begun in the background."""
+
 _SAMPLE = 200
 
 
-def predicting(original: Callable[..., Any]) -> Callable[..., Any]:
+def predicting(original: Callable[..., Any], history: History) -> Callable[..., Any]:
     """In place of `KNeighborsClassifier.predict`."""
-    twins: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+    twins: WeakKeyDictionary[Any, tuple[Any, Any, str]] = WeakKeyDictionary()
+    loading = threading.Thread(target=_load, daemon=True)
+
+    def twin_of(model: Any, queries: np.ndarray) -> tuple[Any, str]:
+        """The model that answers in place of this one; None with the reason where it is better asked itself. It is kept
+        as long as the fit that it copies."""
+        fit, large = model._fit_X, queries.shape[0] * model._fit_X.size >= _LARGE
+        known = twins.get(model)
+        if known is None or known[0] is not fit:
+            known = twins[model] = (fit, None, "plain-faster")
+            if not large:
+                return known[1:]  # a fit that is asked once repays no comparison
+        if known[2] == "plain-faster" and (large or (_MODULE in sys.modules and not loading.is_alive())):
+            known = twins[model] = (fit, *_compared(model, queries, original, anyhow=large))
+        return known[1:]
 
     @functools.wraps(original)
     def predict(self: Any, X: Any) -> Any:
         began = time.perf_counter()
         reason = _reason(self, X)
-        result = None
+        twin = None
         if reason == "sklearnex":
-            result = _predicted(twins, self, X, original)
-            reason = "untrusted" if result is None else reason
-        if result is None:
-            result = original(self, X)
+            twin, reason = twin_of(self, X)
+        result = original(self, X) if twin is None else twin.predict(X)
+        seconds = time.perf_counter() - began
+        if reason == "plain-faster" and history.add(_MODULE, seconds) > _REPAID_S and loading.ident is None:
+            with contextlib.suppress(RuntimeError):  # another thread was first
+                loading.start()
         if reason != "small":
-            frame = callers_frame()
-            backend = "sklearnex" if reason == "sklearnex" else "plain"
-            seconds = time.perf_counter() - began
+            frame, backend = callers_frame(), "plain" if twin is None else "sklearnex"
             PROFILE.add((frame.f_code, frame.f_lasti), "KNeighborsClassifier.predict", backend, reason, seconds)
         return result
 
@@ -52,28 +78,38 @@ def predicting(original: Callable[..., Any]) -> Callable[..., Any]:
 def _reason(model: Any, queries: Any) -> str:
     """`sklearnex`, or why scikit-learn does it itself."""
     points = getattr(model, "_fit_X", None)
-    if type(queries) is not np.ndarray or type(points) is not np.ndarray or queries.ndim != 2:
-        return "small"
-    if queries.shape[0] * points.shape[0] * points.shape[1] < _LEAST_WORK or points.shape[1] < _FEWEST_FEATURES:
+    if type(queries) is not np.ndarray or type(points) is not np.ndarray or queries.ndim != 2 or not len(queries):
         return "small"
     if type(model).__module__.partition(".")[0] != "sklearn" or queries.shape[1] != points.shape[1]:
         return "options"
     usual = model.weights == "uniform" and model.effective_metric_ == "euclidean" and not model.outputs_2d_
     if not usual or queries.dtype != np.float64 or points.dtype != np.float64 or not np.isfinite(queries).all():
         return "options"
+    if points.shape[1] < _FEWEST_FEATURES:
+        return "plain-faster"
     return "sklearnex" if importlib.util.find_spec("sklearnex") is not None else "unavailable"
 
 
-def _predicted(twins: Any, model: Any, queries: np.ndarray, original: Callable[..., Any]) -> Any:
-    """The classes, or None where the sample differs. A twin is kept as long as the fit that it copies."""
-    from sklearnex.neighbors import KNeighborsClassifier
+def _load() -> None:
+    with contextlib.suppress(Exception):  # whatever is wrong with it: the first comparison says so
+        importlib.import_module(_MODULE)
 
-    fit = model._fit_X
-    known = twins.get(model)
-    if known is None or known[0] is not fit:
-        twin = KNeighborsClassifier(n_neighbors=model.n_neighbors, algorithm="brute")
-        twin.fit(fit, model.classes_[model._y])
-        rows = np.random.Generator(np.random.PCG64(0)).integers(0, len(queries), _SAMPLE)
-        good = np.array_equal(original(model, queries[rows]), twin.predict(queries[rows]))
-        known = twins[model] = (fit, twin if good else None)
-    return None if known[1] is None else known[1].predict(queries)
+
+def _compared(model: Any, queries: np.ndarray, original: Callable[..., Any], *, anyhow: bool) -> tuple[Any, str]:
+    """A model that gives the same for a sample, in less time unless `anyhow`; or None, with the reason."""
+    rows = np.random.Generator(np.random.PCG64(0)).integers(0, len(queries), min(_SAMPLE, len(queries)))
+    some = queries[rows]
+    try:
+        classifier = importlib.import_module(_MODULE).KNeighborsClassifier
+        twin = classifier(n_neighbors=model.n_neighbors, algorithm="brute").fit(model._fit_X, model.classes_[model._y])
+        twin.predict(some)
+        began = time.perf_counter()
+        found = twin.predict(some)
+        taken = time.perf_counter() - began
+    except Exception:  # whatever it raises: scikit-learn does the work
+        return None, "error"
+    began = time.perf_counter()
+    expected = original(model, some)
+    if not np.array_equal(expected, found):
+        return None, "untrusted"
+    return (twin, "sklearnex") if anyhow or taken < time.perf_counter() - began else (None, "slower")
