@@ -19,6 +19,7 @@ import pytest
 
 import shoal.offload
 from shoal.offload import OffloadSettings
+from shoal.offload.arrays.lazy import Lazy
 from shoal.offload.profile import PROFILE
 from shoal.offload.settings import Fallback
 
@@ -186,6 +187,29 @@ def test_classes_that_decide_for_themselves_win() -> None:
             return "other"
 
     assert np.add(values(), Other()) == "other"
+
+    class Subclass(np.ndarray):
+        def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+            seen.append((inputs, options["out"]))
+            plain = [each.view(np.ndarray) if type(each) is Subclass else each for each in inputs]
+            return super().__array_ufunc__(ufunc, method, *plain, **options)
+
+    seen: list[Any] = []
+    for array in (values(), values()[10:], values() + 1):
+        pending, expected = array * 2, np.asarray(array) * 2
+        before = array = np.negative(array, out=array)
+        other = np.ones(array.shape).view(Subclass)
+        array += other
+        (inputs, outs) = seen.pop()
+        assert array is before
+        assert outs[0] is inputs[0]
+        assert outs[0] is (before.value if type(before) is Lazy else before)
+        assert np.array_equal(array, 1 - expected / 2)
+        assert np.array_equal(pending, expected)
+        pending, expected = array + 1, np.asarray(array) + 1
+        array[:] = 0
+        assert np.array_equal(pending, expected)
+
     masked = np.ma.array(np.ones(N), mask=[True] + [False] * (N - 1))
     total = values() * 2 + masked
     assert isinstance(total, np.ma.MaskedArray)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import inspect
 import io
 import operator
+import re
 import struct
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +17,7 @@ import numpy as np
 import pytest
 from scipy import linalg
 
+from shoal.offload.arrays.exports import NATIVE
 from shoal.offload.arrays.lazy import Lazy
 from shoal.offload.arrays.tracked import Tracked
 
@@ -114,6 +119,8 @@ def test_a_pending_result_has_a_buffer(captured: None) -> None:
 
 def test_an_iterator_is_one(captured: None) -> None:
     assert "flags" in np.nested_iters.__text_signature__
+    assert "itershape" in np.nditer.__text_signature__
+    assert "itershape" in inspect.signature(np.nditer).parameters
     found = np.nditer(np.arange(100.0))
     assert isinstance(found, np.nditer)
     assert not isinstance(5, np.nditer)
@@ -126,3 +133,35 @@ def test_to_resize_to_nothing_changes_nothing(captured: None) -> None:
         assert a.tolist() == np.identity(3).tolist()
         with pytest.raises(TypeError):
             a.resize(9, refcheck="no")
+
+
+def _sealed() -> Any:
+    sealed = np.arange(100.0)
+    sealed.flags.writeable = False
+    return sealed
+
+
+_REFUSED = {
+    "gaps": (lambda: np.arange(200.0)[::2], hashlib.md5),
+    "gaps of a result": (lambda: (np.arange(200.0) + 1)[::2], hashlib.md5),
+    "order": (lambda: np.arange(100.0).reshape(10, 10).T, hashlib.md5),
+    "to be written": (_sealed, io.BytesIO(b"\0" * 800).readinto),
+}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12) and not NATIVE.exists(), reason="the native part was not built")
+@pytest.mark.parametrize("name", _REFUSED)
+def test_a_buffer_that_numpy_refuses_is_refused_with_its_error(captured: None, name: str) -> None:
+    make, ask = _REFUSED[name]
+    array = make()
+    assert type(array) is not np.ndarray
+    with pytest.raises((ValueError, TypeError, BufferError)) as expected:
+        ask(np.ndarray.view(array, np.ndarray))
+    with pytest.raises(expected.type, match=re.escape(str(expected.value).rpartition(" ")[0])):
+        ask(array)
+    before = sys.getrefcount(array)
+    for _ in range(10):
+        with pytest.raises(expected.type):
+            ask(array)
+    assert sys.getrefcount(array) == before
+    assert array.sum() > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 
 from shoal.core import Capability
 from shoal.offload.calibration import read_calibration
@@ -15,6 +16,7 @@ def capabilities(settings: OffloadSettings) -> list[Capability]:
     return [
         *(_installed(*each) for each in _LIBRARIES),
         _functions(),
+        _buffers(),
         _pandas(),
         _calibration(settings),
         _cache(settings),
@@ -43,6 +45,17 @@ def _functions() -> Capability:
         return Capability(name, True, "libmvec of the C library")
     lost = "kernels do arithmetic only; chains with functions run in blocks"
     return Capability(name, False, "the C library has no libmvec with all functions (glibc 2.35, x86-64)", lost)
+
+
+def _buffers() -> Capability:
+    from shoal.offload.arrays.exports import NATIVE
+
+    name = "errors of refused buffers"
+    if sys.version_info >= (3, 12):
+        return Capability(name, True, "Python's own")
+    if NATIVE.exists():
+        return Capability(name, True, str(NATIVE))
+    return Capability(name, False, "the native part was not built", "such a request raises SystemError")
 
 
 def _pandas() -> Capability:

@@ -6,6 +6,7 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable
+from inspect import signature
 from types import FunctionType
 from typing import Any
 
@@ -227,6 +228,14 @@ class _Nditer(type):
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls._original)  # type: ignore[attr-defined]
+
+    @property
+    def __text_signature__(cls) -> Any:
+        return cls._original.__text_signature__  # type: ignore[attr-defined]
+
+    @property
+    def __signature__(cls) -> Any:
+        return signature(cls._original)  # type: ignore[attr-defined]
 
 
 def _iterators(original: Any) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from shoal.offload.arrays.capture import capture
 from shoal.offload.arrays.choose import Chooser, Way
 from shoal.offload.arrays.chunks import Chunks, Fault, Reducer
+from shoal.offload.arrays.foreign import ask, decides, own_outputs
 from shoal.offload.arrays.functions import Roll, in_place_views, roll_of, where
 from shoal.offload.arrays.kernels import BoundKernel
 from shoal.offload.arrays.lazy import Lazy, fields
@@ -164,9 +165,12 @@ class Evaluator:
 
     def eager(self, ufunc: Any, method: str, inputs: tuple[Any, ...], options: dict[str, Any], frame: Any) -> Any:
         """An operation that is done at once, on plain arrays, by whichever class decides about the other operands."""
+        outs = options.get("out")
+        if outs is not None and any(map(decides, (*inputs, *outs))):
+            PROFILE.add((frame.f_code, frame.f_lasti), ufunc.__name__, "plain", "foreign-operand", 0.0)
+            return ask(ufunc, method, inputs, options)
         if not is_program(frame):
             return self._within_library(ufunc, method, inputs, options)
-        outs = options.get("out")
         if outs is not None:
             options = {**options, "out": tuple(map(strip, outs))}
         if "where" in options:
@@ -190,7 +194,7 @@ class Evaluator:
             told = "cast" if kind == "overflow" and _too_large(taken) else name
             _warn_at(kind, told, frame.f_code, frame.f_lasti, frame.f_globals)
         if outs is not None:
-            return _own_outputs(outs, options["out"], result)
+            return own_outputs(outs, options["out"], result)
         if type(result) is np.ndarray and result.size < state.whole_numbers and result.dtype.kind in "iu":
             for each in inputs:
                 calm(each)
@@ -213,7 +217,7 @@ class Evaluator:
     def _within_library(self, ufunc: Any, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
         taken = {key: strip(value) for key, value in options.items()}
         result = getattr(ufunc, method)(*map(strip, inputs), **taken)
-        return _own_outputs(options["out"], taken["out"], result) if "out" in options else result
+        return own_outputs(options["out"], taken["out"], result) if "out" in options else result
 
     def _threaded(
         self, ufunc: Any, inputs: tuple[Any, ...], options: dict[str, Any]
@@ -326,14 +330,6 @@ def _exposed(value: Any) -> None:
     array = computed(value)
     if isinstance(array, Tracked):
         memory.expose(array)
-
-
-def _own_outputs(outs: Any, stripped: Any, result: Any) -> Any:
-    """The caller's own arrays in place of the plain ones that were written, as NumPy returns them."""
-    own = {id(given): each for each, given in zip(outs, stripped, strict=True)} if type(outs) is tuple else {}
-    if type(result) is tuple:
-        return tuple(own.get(id(each), each) for each in result)
-    return own.get(id(result), result)
 
 
 def _plainly(function: Any, inputs: tuple[Any, ...], options: dict[str, Any], faults: set[str]) -> Any:

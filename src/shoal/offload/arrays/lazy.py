@@ -14,7 +14,18 @@ import numpy as np
 
 from shoal.offload.arrays.exports import watch_buffers
 from shoal.offload.arrays.state import state
-from shoal.offload.arrays.tracked import ALONE, REFERENCED, escaping, memory, pending_classes, plain, strip, track
+from shoal.offload.arrays.tracked import (
+    ALONE,
+    REFERENCED,
+    Guarded,
+    Tracked,
+    escaping,
+    memory,
+    pending_classes,
+    plain,
+    strip,
+    track,
+)
 
 Site = tuple[CodeType, int, "dict[str, Any] | None"]
 """The line of a call: its code, the position in it, and the module, whose warnings are counted by line; None where the
@@ -102,8 +113,8 @@ class Lazy(_Fields):
             state.why = "options"
         return state.eager(ufunc, method, inputs, options, frame)
 
-    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        return state.call(function, types, args, options, sys._getframe(1))
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return state.call(func, types, args, kwargs, sys._getframe(1))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.array(plain(self.look()), dtype=dtype, copy=copy)
@@ -204,4 +215,13 @@ fields: dict[str, Callable[[Any, Any], None]] = {
 """Sets a field of a pending result."""
 
 pending_classes.add(Lazy)
-watch_buffers(Lazy, lambda lazy: escaping(lazy.compute()))
+
+
+def _exported(array: Any) -> Any:
+    if type(array) is Lazy:
+        return escaping(array.compute())
+    escaping(array)
+    return array
+
+
+watch_buffers(_exported, Tracked, Guarded, Lazy)

@@ -93,7 +93,9 @@ def _binary(name: str, ufunc: Any) -> None:
                 if result.dtype == self.dtype and result.shape == self.shape:
                     return result
                 del result
-        return getattr(operator, f"i{name}")(self.compute(), other)
+        value = self.compute()
+        result = getattr(operator, f"i{name}")(value, other)
+        return self if result is value else result
 
     setattr(Lazy, f"__{name}__", forward)
     setattr(Lazy, f"__r{name}__", backward)

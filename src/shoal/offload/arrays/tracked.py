@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.offload.arrays.exports import as_ndarray, become_plain, watch_buffers
+from shoal.offload.arrays.exports import as_ndarray, become_plain
 from shoal.offload.arrays.memory import Memory, base_of
 from shoal.offload.arrays.results import KINDS
 from shoal.offload.arrays.state import state
@@ -65,8 +65,8 @@ class Tracked(np.ndarray[Any, Any]):
             state.why = "options"
         return state.eager(ufunc, method, inputs, options, frame)
 
-    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        return state.call(function, types, args, options, sys._getframe(1))
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return state.call(func, types, args, kwargs, sys._getframe(1))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return plain(self).__reduce_ex__(protocol)
@@ -207,7 +207,6 @@ for _name in (
 memory = Memory(Tracked, Guarded)
 for _kind in (Tracked, Guarded):
     as_ndarray(_kind)
-    watch_buffers(_kind, lambda array: array if escaping(array) is not None else None)
 
 
 def plain(array: Any) -> Any:
