@@ -23,6 +23,7 @@ from shoal.engine.simulated import VirtualLoop
 from shoal.store.database import Database
 from shoal.store.tables import Tables
 
+pytest_plugins = ["tests.forks"]
 VIRTUAL_START = 1_700_000_000.0
 
 # Hypothesis's own profile for such runs: no example fails for being slow, and each run tries the same ones as the last.
@@ -36,7 +37,6 @@ settings.load_profile("quick")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    os.environ["SHOAL_GUARD_LOCK"] = f"shoal-guard-test-{os.getpid()}"  # real guards of tests that run side by side
     gc.disable()  # while tests are collected
     config.addinivalue_line("markers", "virtual_time: the test's event loop is a VirtualLoop")
     config.addinivalue_line("markers", "property: tried on examples that Hypothesis makes; set by itself")
@@ -81,6 +81,11 @@ def pytest_asyncio_loop_factories(
     if item.get_closest_marker("virtual_time"):
         return {"virtual": lambda: VirtualLoop(start=VIRTUAL_START)}
     return {"asyncio": asyncio.new_event_loop}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_guards() -> None:
+    os.environ["SHOAL_GUARD_LOCK"] = f"shoal-guard-test-{os.getpid()}"  # real guards of tests that run side by side
 
 
 @pytest.fixture(autouse=True, scope="session")
