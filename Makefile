@@ -1,6 +1,6 @@
 # Everything a newcomer or CI runs. `make` alone lists the targets.
 # ARGS passes flags on: make demo ARGS=--fast, make test ARGS='-k store -x'. WORKERS=0 runs tests in one process.
-# Tests wait for servers and disks: four workers took 928 s on two cores, where two took 1,078 s.
+# Tests wait for servers and disks: four of them at a time are quicker than two on two cores.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -31,7 +31,7 @@ demo: .venv/.ready-demo ## watch the main job: many tenants, a killed server, no
 	@$(BIN)/shoal demo $(ARGS)
 
 test: setup postgresql slurm bubblewrap fuse images programs web chromium ## prove it: all tests but the slow ones
-	@timeout --foreground --kill-after=60 $(TEST_LIMIT_S) .ci/test -n $(WORKERS) --dist worksteal -m 'not slow' $(ARGS)
+	@timeout --foreground --kill-after=60 $(TEST_LIMIT_S) .ci/test --forks $(WORKERS) -m 'not slow' $(ARGS)
 
 test-slow: setup postgresql slurm bubblewrap fuse images programs web chromium prometheus qemu ## the heavier suites: fuzzing, long simulations, each property on all of its examples
 	@$(BIN)/pytest -m 'slow or property' --hypothesis-profile=ci $(ARGS)

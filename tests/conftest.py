@@ -22,7 +22,9 @@ from shoal.control.home import garbage
 from shoal.engine.simulated import VirtualLoop
 from shoal.store.database import Database
 from shoal.store.tables import Tables
+from tests.preloaded import PRELOADED
 
+pytest_plugins = ["tests.forks"]
 VIRTUAL_START = 1_700_000_000.0
 
 # Hypothesis's own profile for such runs: no example fails for being slow, and each run tries the same ones as the last.
@@ -36,10 +38,10 @@ settings.load_profile("quick")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    os.environ["SHOAL_GUARD_LOCK"] = f"shoal-guard-test-{os.getpid()}"  # real guards of tests that run side by side
     gc.disable()  # while tests are collected
     config.addinivalue_line("markers", "virtual_time: the test's event loop is a VirtualLoop")
     config.addinivalue_line("markers", "property: tried on examples that Hypothesis makes; set by itself")
+    config.addinivalue_line("markers", "cold: what it starts imports anew; see tests/preloaded.py")
     config.addinivalue_line("markers", "few(count=1): the first of its parameters only; the others are slow")
 
 
@@ -68,6 +70,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             getattr(test, "__func__", test)._hypothesis_internal_use_settings = lighter
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    PRELOADED.off = item.get_closest_marker("cold") is not None
+
+
 def pytest_collection_finish() -> None:
     """What was collected stays to the end: the garbage collector need not walk through it again and again."""
     gc.freeze()
@@ -81,6 +88,17 @@ def pytest_asyncio_loop_factories(
     if item.get_closest_marker("virtual_time"):
         return {"virtual": lambda: VirtualLoop(start=VIRTUAL_START)}
     return {"asyncio": asyncio.new_event_loop}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_guards() -> None:
+    os.environ["SHOAL_GUARD_LOCK"] = f"shoal-guard-test-{os.getpid()}"  # real guards of tests that run side by side
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _programs_are_preloaded() -> Iterator[None]:
+    with PRELOADED.installed():
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")
