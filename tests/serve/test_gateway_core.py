@@ -735,7 +735,7 @@ async def test_a_shadow_never_costs_its_original_anything() -> None:
         assert await outcomes(tasks) == {"ok": 20}
         now = asyncio.get_running_loop().time()
         assert on.gateway._buckets["s"].level_s(now) == pytest.approx(0.5 - 20 * replica.device_s, abs=1e-3)
-        assert on.gateway._dispatcher.queues["ada/m/2"].copies == 0
+        assert on.gateway.dispatcher.queues["ada/m/2"].copies == 0
 
 
 async def test_a_slow_shadow_holds_few_copies() -> None:
@@ -751,7 +751,7 @@ async def test_a_slow_shadow_holds_few_copies() -> None:
         replica.execute = execute  # type: ignore[method-assign]
         for _ in range(300):
             await on.ask()
-        queue = on.gateway._dispatcher.queues["ada/m/2"]
+        queue = on.gateway.dispatcher.queues["ada/m/2"]
         assert 0 < queue.copies <= 64
         replica.die()
         await asyncio.sleep(BACK_WITHIN_S + 1)
@@ -865,10 +865,10 @@ async def test_every_request_ends_whatever_happens(seed: int) -> None:
         assert {*ends} <= {
             "NoneType", "cancelled", "ReplicaLost", "NotReady", "DeadlineMissed", "ModelFailed", "UnknownModel",
         }  # fmt: skip
-        assert all(not queue.waiting for queue in on.gateway._dispatcher.queues.values())
+        assert all(not queue.waiting for queue in on.gateway.dispatcher.queues.values())
         assert on.gateway._scheduler.waiting() == 0
         assert on.gateway._scheduler.free == 2
-        assert all(queue.copies == 0 for queue in on.gateway._dispatcher.queues.values())
+        assert all(queue.copies == 0 for queue in on.gateway.dispatcher.queues.values())
         assert Money(0) == sum((total.cost for total in on.gateway.meter.totals()), Money(0))
 
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-LONGEST_ADDRESS = 107
-"""Bytes that the kernel takes for a socket's path."""
+from shoal.base.listening import LONGEST_PATH
 
 
 def sandboxed(folder: Path) -> Path:
@@ -23,7 +22,7 @@ def sandboxed(folder: Path) -> Path:
 @contextmanager
 def address_of(path: Path) -> Iterator[str]:
     """An address for the socket at this path, however long it is: by way of a descriptor of its folder."""
-    if len(os.fsencode(path)) <= LONGEST_ADDRESS:
+    if len(os.fsencode(path)) <= LONGEST_PATH:
         yield str(path)
         return
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

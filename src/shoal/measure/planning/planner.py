@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from shoal.core import Invalid, Money, Reason
@@ -21,6 +22,9 @@ from shoal.measure.planning.profiles import Demand, ServerType
 from shoal.measure.planning.queueing import Queueing
 from shoal.measure.planning.simulated import Serve
 from shoal.measure.planning.splitting import Parts, Refusal, splits, taken
+
+Simulate = Callable[[ServerType, tuple[Demand, ...]], tuple[Check, ...]]
+"""Simulates one server of this type with these demands on it."""
 
 _ROUNDS = 10
 """Sets that fail in simulation are packed anew so often; then their models get servers of their own."""
@@ -152,9 +156,14 @@ def plan(
     _check_input(demands, servers)
     model = model or Queueing()
     on_step("looking at each model alone")
-    simulations = _Simulations(serve, seed, on_step)
+
+    @cache  # however many drafts contain it
+    def simulated(server: ServerType, demands: tuple[Demand, ...]) -> tuple[Check, ...]:
+        on_step(f"simulating {len(demands)} models on one {server.name}")
+        return simulate(demands, server, serve=serve, seed=seed + 1)  # another seed than a model may have decided by
+
     drafts = [
-        _draft(parts, model, asks or model.asks, check, simulations, seed, on_step)
+        _draft(parts, model, asks or model.asks, check, simulated, seed, on_step)
         for parts in splits(demands, servers, model)
     ]
     chosen = min(drafts, key=lambda one: (one.refused, one.per_hour))
@@ -169,7 +178,7 @@ def plan(
     wholly = [one for one in demands if one.name not in away]
     return Plan(
         servers=(
-            *naming.named(whole, _Trials(whole, simulations), full, [one.count for one in parts.full]),
+            *naming.named(whole, _Trials(whole, simulated), full, [one.count for one in parts.full]),
             *naming.named(chosen.oracle, chosen.trials, packing.bins, [1] * len(packing.bins)),
         ),
         refused=(*parts.refused, *(_unplaced(chosen.oracle, at) for at in sorted(packing.unplaced))),
@@ -213,12 +222,12 @@ def _draft(
     model: Feasibility,
     asks: int,
     check: bool,
-    simulations: _Simulations,
+    simulated: Simulate,
     seed: int,
     on_step: Callable[[str], None],
 ) -> _Draft:
     oracle = Oracle(parts.rests, parts.left, model, most=asks)
-    trials = _Trials(oracle, simulations)
+    trials = _Trials(oracle, simulated)
     on_step(f"packing {len(parts.rests)} models")
     packing = pack(oracle, seed=seed)
     repaired: list[Reason] = []
@@ -245,34 +254,17 @@ def _dedicated(chosen: _Draft, drafts: Sequence[_Draft]) -> Money:
     return sum([*alone, *filled], Money())
 
 
-class _Simulations:
-    """Of servers with these demands on them, each made once, however many drafts contain it."""
-
-    def __init__(self, serve: Serve, seed: int, on_step: Callable[[str], None]) -> None:
-        self._serve = serve
-        self._seed = seed + 1  # another one than a model may have decided by
-        self._on_step = on_step
-        self._known: dict[tuple[ServerType, tuple[Demand, ...]], tuple[Check, ...]] = {}
-
-    def of(self, server: ServerType, demands: Sequence[Demand]) -> tuple[Check, ...]:
-        key = (server, tuple(demands))
-        if key not in self._known:
-            self._on_step(f"simulating {len(demands)} models on one {server.name}")
-            self._known[key] = simulate(demands, server, serve=self._serve, seed=self._seed)
-        return self._known[key]
-
-
 @dataclass(frozen=True, slots=True)
 class _Trials:
     """Simulations of planned servers."""
 
     oracle: Oracle
-    simulations: _Simulations
+    simulated: Simulate
 
     def of(self, one: Bin) -> tuple[Check, ...]:
         fit = self.oracle.fit(one.server, one.members)
         demands = [self.oracle.pieces[at] for at in sorted(one.members)]
-        return self.simulations.of(one.server, limited(demands, fit.batches))
+        return self.simulated(one.server, tuple(limited(demands, fit.batches)))
 
     def apart(self, packing: Packing, failed: Container[Bin]) -> Packing:
         """Models whose servers failed get servers of their own, of types on which they do not fail as well."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -65,7 +65,7 @@ class Gateway:
         self.replica_set = ReplicaSet(self.directory, self, KeptStates(kept))
         self._profiles = Profiles()
         self._scheduler = make_scheduler(scheduler, slots=slots, profiles=self._profiles, ahead_s=_AHEAD_S)
-        self._dispatcher = Dispatcher(self._scheduler, self, clock=clock)
+        self.dispatcher = Dispatcher(self._scheduler, self, clock=clock)
         self._entries: dict[str, Entry] = {}
         self._buckets: dict[str, CostBucket] = {}
         self._news: dict[str, asyncio.Event] = {}
@@ -87,7 +87,7 @@ class Gateway:
             if now is not None and now.service_id == entry.service_id:
                 continue
             self.stepper.sequences.lose_queue(key, "its model was undeployed")
-            self._dispatcher.close_queue(key, UnknownModel("it was undeployed", where=f"model {entry.name!r}"))
+            self.dispatcher.close_queue(key, UnknownModel("it was undeployed", where=f"model {entry.name!r}"))
             self._profiles.by_key.pop(key, None)
             self.replica_set.forget(key)
             self._announce(key)
@@ -103,10 +103,10 @@ class Gateway:
         if stats is None or stats.service_id != entry.service_id:
             stats = self.stats[key] = Stats(entry.name, version, entry.service_id)
         stats.shadow = entry.shadows(version)
-        known = self._dispatcher.queues.get(key)
+        known = self.dispatcher.queues.get(key)
         if known is None:
             spec = self._queue_spec(entry, version, 1)
-            self._dispatcher.open_queue(DispatchQueue(spec, entry.service_id, entry.name, version, stats))
+            self.dispatcher.open_queue(DispatchQueue(spec, entry.service_id, entry.name, version, stats))
         else:
             known.service_id, known.stats = entry.service_id, stats
         self.changed(key)
@@ -132,7 +132,7 @@ class Gateway:
                 continue
             known = buckets.get(service_id)
             if known is None or (known.rate, known.burst_s) != (spec.rate_limit, spec.burst_s):
-                known = CostBucket(spec.rate_limit, spec.burst_s, now=self._dispatcher.clock())
+                known = CostBucket(spec.rate_limit, spec.burst_s, now=self.dispatcher.clock())
             self._buckets[service_id] = known
 
     def admits(self, digest: str) -> bool:
@@ -143,25 +143,11 @@ class Gateway:
         """What waits fails; what is being executed is answered."""
         self.stepper.close()
         await self.replica_set.close()
-        self._dispatcher.close(NotReady("the gateway is being stopped"))
+        self.dispatcher.close(NotReady("the gateway is being stopped"))
         for key in [*self._news]:
             self._announce(key)
 
     # --- calls
-
-    @property
-    def queues(self) -> Mapping[str, DispatchQueue]:
-        return self._dispatcher.queues
-
-    def clock(self) -> float:
-        return self._dispatcher.clock()
-
-    def queue(self, entry: Entry, version: str) -> DispatchQueue:
-        return self._dispatcher.queues[entry.key(version)]
-
-    def withdraw(self, call: Call) -> None:
-        """Its caller is gone."""
-        self._dispatcher.withdraw(call)
 
     def tenant_of(self, token: str | None) -> str | None:
         """The tenant of a bearer token: its name, "" for the administrator, None for an unknown token."""
@@ -179,7 +165,7 @@ class Gateway:
             else:
                 entry.check(version)
             key = entry.key(version)
-            queue, report = self._dispatcher.queues[key], self.replica_set.reports.get(key)
+            queue, report = self.dispatcher.queues[key], self.replica_set.reports.get(key)
             if not queue.executors:
                 self.seek(entry, queue)
             if report is None:
@@ -190,11 +176,11 @@ class Gateway:
             try:
                 return await call.future
             except asyncio.CancelledError:
-                self._dispatcher.withdraw(call)
+                self.dispatcher.withdraw(call)
                 raise
             except UnknownModel:
                 still_there = entry.name in self.directory.entries.get(entry.service.tenant, {})
-                if asked is not None or key in self._dispatcher.queues or not still_there:
+                if asked is not None or key in self.dispatcher.queues or not still_there:
                     raise
             request = self.later(entry, request, call.item.arrived)  # an update took its version away: another's turn
 
@@ -212,9 +198,9 @@ class Gateway:
                 what = f"a step of a sequence is one sample, and not {samples}"
                 raise BadRequest(what, where=f"model {entry.name!r}", hint="send one after the other")
             key = (key, pinned.replica.name)
-        now = self._dispatcher.clock()
+        now = self.dispatcher.clock()
         if shadow:
-            return self._dispatcher.submit(
+            return self.dispatcher.submit(
                 queue, request, now, deadline=now + _SHADOW_PATIENCE_S, samples=samples, batch_key=key, shadow=True,
                 pinned=pinned,
             )  # fmt: skip
@@ -222,7 +208,7 @@ class Gateway:
         charged_s = self._charge(entry, queue, samples, size, now) if self._buckets else 0.0
         patience = patience_s(entry, request)
         try:
-            call = self._dispatcher.submit(
+            call = self.dispatcher.submit(
                 queue, request, now,
                 deadline=inf if patience is None else now + patience - _way_s(patience), samples=samples,
                 size=size, given_up_at=inf if patience is None else now + _given_up_s(request, patience),
@@ -250,14 +236,14 @@ class Gateway:
         """Wait until the model was loaded for the first time; before that it is unknown what requests it takes. Returns
         the request to repeat: for this version, with the time that is left. Raises NotReady if the model is not loaded
         in time."""
-        began = self._dispatcher.clock()
+        began = self.dispatcher.clock()
         patience = patience_s(entry, request)
         news = self._news.setdefault(queue.spec.key, asyncio.Event())
         try:
             async with asyncio.timeout(_LONGEST_WAIT_S if patience is None else patience):
                 await news.wait()
         except TimeoutError:
-            queue.stats.failed(self._dispatcher.clock() - began, time.time())
+            queue.stats.failed(self.dispatcher.clock() - began, time.time())
             raise self._not_ready(entry, queue.version) from None
         return replace(self.later(entry, request, began), version=queue.version)
 
@@ -266,7 +252,7 @@ class Gateway:
         patience = patience_s(entry, request)
         if patience is None:
             return request
-        return replace(request, timeout_s=max(0.0, patience - (self._dispatcher.clock() - began)))
+        return replace(request, timeout_s=max(0.0, patience - (self.dispatcher.clock() - began)))
 
     def _charge(self, entry: Entry, queue: DispatchQueue, samples: int, size: float, now: float) -> float:
         """Take the expected cost from the service's bucket, if it has one. Raises RateLimited."""
@@ -288,13 +274,13 @@ class Gateway:
     def _settle(self, queue: DispatchQueue, charged_s: float, took_s: float) -> None:
         bucket = self._buckets.get(queue.service_id)
         if bucket is not None:
-            bucket.settle(charged_s, took_s, self._dispatcher.clock())
+            bucket.settle(charged_s, took_s, self.dispatcher.clock())
 
     def _shadow(self, entry: Entry, request: InferRequest) -> None:
         version = entry.router.shadow(self.takes(entry))
         if version is None:
             return
-        queue = self._dispatcher.queues[entry.key(version)]
+        queue = self.dispatcher.queues[entry.key(version)]
         report = self.replica_set.reports.get(queue.spec.key)
         if report is None or not queue.executors or queue.copies >= _MOST_COPIES:
             return
@@ -348,7 +334,7 @@ class Gateway:
 
     def status(self, entry: Entry, version: str) -> VersionStatus:
         key = entry.key(version)
-        if self._dispatcher.queues[key].executors:
+        if self.dispatcher.queues[key].executors:
             said = summed_up(self.replica_set.conditions(entry.service_id, key))
             own = said.state
             return VersionStatus(
@@ -388,16 +374,16 @@ class Gateway:
         entry = self._entries.get(key)
         if entry is None:
             return
-        queue = self._dispatcher.queues[key]
+        queue = self.dispatcher.queues[key]
         able = self.replica_set.executors(entry.service_id, key)
         most = min((report.metadata.max_batch for _, report in able), default=queue.spec.max_batch)
         rows = min((report.rows for _, report in able), default=queue.spec.rows)
         entry.takers = None
         spec = self._queue_spec(entry, queue.version, max(1, most) if rows == 1 else 1, rows)
         draining = self.stepper.sequences.draining(key)
-        self._dispatcher.change_queue(key, spec, [replica for replica, _ in able], draining)
+        self.dispatcher.change_queue(key, spec, [replica for replica, _ in able], draining)
         if queue.waiting and not able and not draining and not self.replica_set.seek(entry.service_id, key):
-            self._dispatcher.give_up(key, self._not_ready(entry, queue.version))
+            self.dispatcher.give_up(key, self._not_ready(entry, queue.version))
         self._announce(key)
 
     def known(self, key: str, report: LoadReport) -> None:
@@ -406,7 +392,7 @@ class Gateway:
         self._profiles.prime(
             key,
             [(runs.batch, min(runs.seconds[1:])) for runs in report.runs if runs.seconds[1:]],
-            self._dispatcher.clock(),
+            self.dispatcher.clock(),
         )
 
     def loaded(self, key: str, report: LoadReport) -> None:
@@ -424,7 +410,7 @@ class Gateway:
 
     def waiting(self, key: str) -> int:
         """How many requests for it wait to be executed."""
-        queue = self._dispatcher.queues.get(key)
+        queue = self.dispatcher.queues.get(key)
         return len(queue.waiting) if queue is not None else 0
 
     def _announce(self, key: str) -> None:
@@ -436,7 +422,7 @@ class Gateway:
     def takes(self, entry: Entry) -> frozenset[str]:
         """The versions that take requests: a replica can execute them, or loads them on the first request."""
         if entry.takers is None:
-            queues, on_demand = self._dispatcher.queues, self.replica_set.on_demand
+            queues, on_demand = self.dispatcher.queues, self.replica_set.on_demand
             keys = {version: entry.key(version) for version in entry.versions}
             entry.takers = frozenset(
                 version for version, key in keys.items() if queues[key].executors or on_demand(entry.service_id, key)

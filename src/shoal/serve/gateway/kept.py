@@ -13,11 +13,14 @@ import logging
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from shoal.base.files import write_whole
 from shoal.inference.runtime import MOST_KEPT_BYTES
 
 log = logging.getLogger("shoal.serve")
+
+K = TypeVar("K")
 
 LASTING = "lasting"
 MOST_LASTING = 256
@@ -44,7 +47,8 @@ class KeptStates:
 
     def get(self, deployment: str, replica: str, key: str) -> bytes | None:
         """What the replica of this name kept of the model; of a name that is new, what lasts."""
-        own = self._read_own(deployment, replica, key)
+        at = (deployment, key, replica)
+        own = _read(self._known, at, self._path(*at))
         return self._read_lasting(key) if own is None else own
 
     def _put_lasting(self, key: str, kept: bytes) -> None:
@@ -64,11 +68,7 @@ class KeptStates:
                     old.unlink()
 
     def _read_lasting(self, key: str) -> bytes | None:
-        known = self._lasting.setdefault(_tenant(key), {})
-        if key not in known and (path := self._lasting_path(key)) is not None:
-            with suppress(OSError), path.open("rb") as file:
-                known[key] = file.read(MOST_KEPT_BYTES)
-        return known.get(key)
+        return _read(self._lasting.setdefault(_tenant(key), {}), key, self._lasting_path(key))
 
     def _write(self, path: Path | None, key: str, kept: bytes) -> None:
         if path is None:
@@ -78,18 +78,6 @@ class KeptStates:
             write_whole(path, kept, durable=False)
         except OSError as error:
             log.error("what %s keeps cannot be written: %s", key, error)
-
-    def _read_own(self, deployment: str, replica: str, key: str) -> bytes | None:
-        at = (deployment, key, replica)
-        found = self._known.get(at)
-        if found is None and (path := self._path(*at)) is not None:
-            try:
-                with path.open("rb") as file:
-                    found = file.read(MOST_KEPT_BYTES)
-            except OSError:
-                return None
-            self._known[at] = found
-        return found
 
     def follow(self, deployments: Collection[str]) -> None:
         """Forget those of all other deployments; what lasts stays."""
@@ -108,6 +96,14 @@ class KeptStates:
 
     def _lasting_path(self, key: str) -> Path | None:
         return None if self._folder is None else self._folder / LASTING / _name(_tenant(key)) / _name(key)
+
+
+def _read(known: dict[K, bytes], at: K, path: Path | None) -> bytes | None:
+    """What is known there; else what the file holds, which is known from then on."""
+    if at not in known and path is not None:
+        with suppress(OSError), path.open("rb") as file:
+            known[at] = file.read(MOST_KEPT_BYTES)
+    return known.get(at)
 
 
 def _tenant(key: str) -> str:

@@ -88,11 +88,6 @@ class Sequences:
         live.ending = live.ending or step.end
         return live
 
-    def check(self, live: LiveSequence) -> None:
-        """Whether it still takes a step, for a request whose turn has come. Raises BadRequest or SequenceLost."""
-        if live.over:
-            raise self.absent(live.key)
-
     def place(self, live: LiveSequence, queue: str, model: tuple[str, str], replica: Replica, size: int) -> None:
         """Its state, of this number of bytes, will be there."""
         live.queue, live.model, live.version, live.replica = queue, model, model[1], replica
@@ -147,12 +142,8 @@ class Sequences:
         if live.steps and self._live.get(live.key) is live:
             live.ending = live.ending and not step.end
             return True
-        self.abandon(live)
+        self._end(live, "failed")  # it never began
         return False
-
-    def abandon(self, live: LiveSequence) -> None:
-        """Its first step failed: it never began."""
-        self._end(live, "failed")
 
     def lose(self, live: LiveSequence, why: str, kind: str = "lost") -> None:
         """Its state is gone, or not worth keeping: its next request is told so."""
@@ -214,6 +205,7 @@ class Sequences:
         self.counts.setdefault(queue, Counter())[kind] += 1
 
     def absent(self, key: SequenceKey) -> BadRequest | SequenceLost:
+        """The error of a request for a sequence that is over, or never was."""
         where, name = f"model {key[2]!r}", repr(key[3])[:100]
         lost = self._lost.get(key)
         if lost is None:

@@ -33,6 +33,7 @@ class Stepper:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._clock = gateway.dispatcher.clock
         self.sequences = Sequences(gateway.changed)
         self._sweeping: asyncio.TimerHandle | None = None
         self._copies = 0
@@ -40,7 +41,7 @@ class Stepper:
     async def infer(self, request: InferRequest, step: SequenceStep) -> InferResponse:
         gateway = self._gateway
         entry = gateway.directory.find(request.tenant, request.model)
-        now = began = gateway.clock()
+        now = began = self._clock()
         key = (request.tenant, entry.service.tenant, entry.name, step.id)
         idle_s = next(iter(entry.versions.values())).sequence_idle_s
         live = self.sequences.enter(key, step, idle_s, now)
@@ -57,7 +58,7 @@ class Stepper:
                 raise
             except ShoalError as error:
                 raise self._after_error(live, step, error) from error
-            self.sequences.answered(live, step.end, gateway.clock())
+            self.sequences.answered(live, step.end, self._clock())
             return response
 
     def close(self) -> None:
@@ -69,7 +70,7 @@ class Stepper:
 
     @asynccontextmanager
     async def _turn(self, live: LiveSequence, entry: Entry, request: InferRequest) -> AsyncIterator[None]:
-        """Raises DeadlineMissed if the steps before it take too long, and what `Sequences.check` raises."""
+        """Raises DeadlineMissed if the steps before it take too long, and what `Sequences.absent` gives."""
         live.requests += 1
         try:
             try:
@@ -82,7 +83,8 @@ class Stepper:
                 what = "the steps before it were not done before its deadline; it was not run"
                 raise DeadlineMissed(what, where=live.place) from None
             try:
-                self.sequences.check(live)
+                if live.over:  # it takes no more steps
+                    raise self.sequences.absent(live.key)
                 yield
             finally:
                 live.turn.release()
@@ -98,7 +100,8 @@ class Stepper:
         else:
             entry.check(version)
         while True:
-            queue, report = gateway.queue(entry, version), gateway.replica_set.reports.get(entry.key(version))
+            key = entry.key(version)
+            queue, report = gateway.dispatcher.queues[key], gateway.replica_set.reports.get(key)
             if not queue.executors:
                 gateway.seek(entry, queue)
             elif report is not None:
@@ -114,7 +117,7 @@ class Stepper:
 
     def _choose(self, entry: Entry, version: str, report: LoadReport, replicas: Sequence[Replica]) -> Replica:
         most, free = entry.versions[version].max_sequences, self._gateway.replica_set.free_bytes
-        now = self._gateway.clock()
+        now = self._clock()
         return self.sequences.choose(entry.key(version), replicas, most, report.session_bytes, free, now)
 
     async def _run(self, live: LiveSequence, entry: Entry, request: InferRequest) -> InferResponse:
@@ -125,13 +128,13 @@ class Stepper:
         try:
             return await call.future
         except asyncio.CancelledError:
-            self._gateway.withdraw(call)
+            self._gateway.dispatcher.withdraw(call)
             raise
 
     def _submit(self, live: LiveSequence, entry: Entry, request: InferRequest, *, shadow: bool = False) -> Call:
         replica = live.replica
         assert replica is not None
-        report, queue = replica.models.get(live.model), self._gateway.queues.get(live.queue)
+        report, queue = replica.models.get(live.model), self._gateway.dispatcher.queues.get(live.queue)
         if report is None or queue is None:
             raise ReplicaLost("its model is not loaded there any more", where=f"replica {replica.name!r}")
         pinned = Pinned(replica, (live.number, live.steps))
@@ -156,14 +159,14 @@ class Stepper:
         version = entry.router.shadow(self._gateway.takes(entry)) if entry.router.route.shadow is not None else None
         if version is None:
             return
-        queue = self._gateway.queue(entry, version)
+        queue = self._gateway.dispatcher.queues[entry.key(version)]
         report = self._gateway.replica_set.reports.get(queue.spec.key)
         if report is None or "sessions" not in report.abilities or not queue.executors:
             return
         with suppress(TooManySequences):
             replica = self._choose(entry, version, report, queue.executors)
             model = (entry.name, version)
-            self.sequences.shadow(live, queue.spec.key, model, replica, report.session_bytes, self._gateway.clock())
+            self.sequences.shadow(live, queue.spec.key, model, replica, report.session_bytes, self._clock())
 
     def _copy(self, shadow: LiveSequence, entry: Entry, request: InferRequest) -> None:
         if self._copies >= _MOST_COPIES:
@@ -184,7 +187,7 @@ class Stepper:
                 assert future is not None
                 await future
                 end = request.sequence is not None and request.sequence.end
-                self.sequences.answered(shadow, end, self._gateway.clock())
+                self.sequences.answered(shadow, end, self._clock())
         except ShoalError as error:  # a copy that misses a step is of no use
             self.sequences.lose(shadow, error.what)
         finally:
@@ -198,6 +201,6 @@ class Stepper:
 
     def _sweep(self) -> None:
         self._sweeping = None
-        self.sequences.sweep(self._gateway.clock())
+        self.sequences.sweep(self._clock())
         if len(self.sequences):
             self._sweep_later()

@@ -15,10 +15,11 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from shoal.base.listening import LONGEST_PATH
 from shoal.core import Conflict, Invalid, Reason
 from shoal.serve.gateway.replicas.replica_connection import ReplicaConnection
 from shoal.serve.gateway.replicas.replica_handle import Replica, ReplicaEvents, ReplicaLimits
-from shoal.serve.sockets import LONGEST_ADDRESS, address_of
+from shoal.serve.sockets import address_of
 
 Admit = Callable[[str], bool]
 """Whether a replica with a token of this digest (`shoal.core.token_digest`) may join."""
@@ -53,10 +54,10 @@ class ReplicaRegistry:
     async def start(self, path: Path, *, sandboxed: Path | None = None) -> None:
         """Listen at `path`, and at `sandboxed` for replicas of other users. Raises Conflict if one is taken, Invalid if
         `path` is too long for a socket."""
-        if len(os.fsencode(path)) > LONGEST_ADDRESS:
+        if len(os.fsencode(path)) > LONGEST_PATH:
             raise Invalid(
                 f"{len(os.fsencode(path))} bytes are too long for a socket's path", where=str(path),
-                hint=f"at most {LONGEST_ADDRESS}",
+                hint=f"at most {LONGEST_PATH}",
             )  # fmt: skip
         await self._listen(path, 0o600)
         try:
