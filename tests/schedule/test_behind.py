@@ -99,7 +99,9 @@ def test_what_is_fair_to_jobs_of_no_fixed_size_is_asked_at_their_least() -> None
     least = at_least(problem)
     assert (least.gang.tolist(), least.rate[:, 0].tolist(), least.held.any()) == ([2, 2, 2], [3.0, 3.0, 2.0], False)
     assert least.configurations is None
-    other = at_least(replace(problem, pools=(*problem.pools, Pool("b", 1)), rate=np.ones((3, 2))))
+    other = at_least(
+        replace(problem, pools=(*problem.pools, Pool("b", 1)), rate=np.ones((3, 2)), rate_std=np.zeros((3, 2)))
+    )
     assert other.rate.tolist() == [[3.0, 0.0], [3.0, 0.0], [1.0, 1.0]], "on b they have no size"
     found = decide("elastic", problem, behind_s=np.zeros(3), allowed_s=100.0)
     assert found.fair is not None

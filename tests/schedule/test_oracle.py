@@ -481,8 +481,9 @@ def test_it_fills_a_problem_that_policies_decide_on() -> None:
     ]
     pair_rate = oracle.pair_rates(kinds, columns)
     problem = replace(problem_of(jobs, pools), kind=np.arange(len(kinds)), pair_rate=pair_rate)
-    rate, _ = oracle.rates([(f"job-{at}", kind) for at, kind in enumerate(kinds)], columns)
+    rate, std = oracle.rates([(f"job-{at}", kind) for at, kind in enumerate(kinds)], columns)
     assert (problem.rate == rate).all()
+    assert (problem.rate_std == std).all()
     found = decide("max-min", problem, space_sharing=True)
     assert found.certificate is not None
     assert (found.time > 0).all()

@@ -30,15 +30,16 @@ def problem_of(
     entity_at = {name: at for at, name in enumerate(dict.fromkeys(v.entity or v.tenant for v in views))}
     kind_at = {name: at for at, name in enumerate(dict.fromkeys(_kinds(views, colocated)))}
     columns = tuple(pool.type for pool in pools)
-    rate = np.zeros((len(views), len(columns)))
+    rate, std = np.zeros((len(views), len(columns))), np.zeros((len(views), len(columns)))
     for row, view in enumerate(views):
         for at, column in enumerate(columns):
             if (measured := view.throughput.get(column)) is not None:
-                rate[row, at] = measured.per_s
+                rate[row, at], std[row, at] = measured.per_s, measured.std_per_s
     placed = [_placed(view, columns) for view in views]
     return Problem.columnar(
         pools,
         rate,
+        rate_std=std,
         now=now,
         ids=[v.id for v in views],
         gang=[v.gang for v in views],

@@ -124,11 +124,11 @@ def no_pairs() -> Pairs:
 class Problem:
     """A snapshot that a policy decides on; `Problem.columnar` fills in what is left out.
 
-    `rate` (m, n) is steps per second of job i in column j, zero where it cannot run. `gang` (m,) accelerators, all of
-    one column. `work_left` (m,) steps, NaN where unknown; `deadline` (m,), infinite where there is none; `placed` (m,)
-    column or -1; `held` (m,) true where a job may not be moved yet. `tenant`, `entity` and `kind` (m,) index `tenants`,
-    `entities` and the co-location table: `pair_rate` (kinds, kinds, n) is the rate of the first kind beside the second
-    one, zero where they do not fit together.
+    `rate` (m, n) is steps per second of job i in column j, zero where it cannot run, `rate_std` its standard
+    deviation. `gang` (m,) accelerators, all of one column. `work_left` (m,) steps, NaN where unknown; `deadline` (m,),
+    infinite where there is none; `placed` (m,) column or -1; `held` (m,) true where a job may not be moved yet.
+    `tenant`, `entity` and `kind` (m,) index `tenants`, `entities` and the co-location table: `pair_rate`
+    (kinds, kinds, n) is the rate of the first kind beside the second one, zero where they do not fit together.
     The other fields mean what they mean in `JobView`. Raises `Invalid` with every fault found.
     """
 
@@ -136,6 +136,7 @@ class Problem:
     now: float
     ids: Sequence[str]
     rate: Array
+    rate_std: Array
     gang: Index
     weight: Array
     work_left: Array
@@ -188,6 +189,7 @@ class Problem:
             given[name][:] = value
             if kinds[name] == np.intp and (given[name] != value).any():
                 raise Invalid("must be whole numbers", where=name)
+        given["rate_std"] = np.array(np.broadcast_to(given.pop("rate_std", 0.0), table.shape), np.float64, order="F")
         tenants = given.pop("tenants", (Tenant("default"),))
         given.setdefault("entities", tuple(tenant.name for tenant in tenants))
         names = list(map(str, range(jobs))) if ids is None else ids
@@ -268,7 +270,7 @@ class Problem:
 
 _SHARED = ("pools", "now", "tenants", "entities", "pair_rate", "types", "counts", "usd_per_hour", "quotas")
 _BY_JOB = (
-    "rate", "gang", "weight", "work_left", "deadline", "arrived", "ran_s", "isolated_s", "placed", "held",
+    "rate", "rate_std", "gang", "weight", "work_left", "deadline", "arrived", "ran_s", "isolated_s", "placed", "held",
     "restarts", "tenant", "entity", "kind",
 )  # fmt: skip
 """What all jobs of a problem have in common, and what each has of its own."""
@@ -316,6 +318,7 @@ def _values(problem: Problem) -> Iterator[ShoalError]:
     width = len(problem.pools)
     checks: tuple[tuple[str, NDArray[Any], str], ...] = (
         ("rate", ~(np.isfinite(problem.rate) & (problem.rate >= 0)), "must be finite and not negative"),
+        ("rate_std", ~(problem.rate_std >= 0), "must not be negative"),
         ("gang", problem.gang < 1, "must be at least one accelerator"),
         ("weight", ~(np.isfinite(problem.weight) & (problem.weight > 0)), "must be positive and finite"),
         ("work_left", (problem.work_left < 0) | np.isinf(problem.work_left), "must be finite and not negative"),

@@ -70,7 +70,7 @@ class Oracle:
         return {column: Throughput(float(per_s), float(doubt)) for column, per_s, doubt in found if per_s > 0.0}
 
     def rates(self, jobs: Sequence[tuple[str, str]], columns: Sequence[str]) -> tuple[Array, Array]:
-        """Rates, as `Problem.rate` has them, and their deviations: (m, n) each, of jobs by id and kind."""
+        """For `Problem.rate` and `Problem.rate_std`: (m, n) each, of jobs by id and kind."""
         kinds = list(dict.fromkeys(kind for _, kind in jobs))
         beliefs = self._of_kinds(kinds, columns)
         kind_at = {kind: at for at, kind in enumerate(beliefs.kinds)}

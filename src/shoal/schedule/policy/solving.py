@@ -69,9 +69,11 @@ def best_value(
     *,
     start: Outcome | None = None,
     tried: Tried = (),
+    alike: bool = True,
 ) -> Outcome:
     """The most of gain * rate - cost * share in sum over jobs and columns, both (n, k), with rates of at least the
-    floor (k,), which `start` must reach if it is positive. Prices `tried` in a like problem are a first guess."""
+    floor (k,), which `start` must reach if it is positive. Prices `tried` in a like problem are a first guess. Unless
+    there may be jobs that are `alike`, no classes of them are looked for."""
     market = sub.market
     if sub.beside is not None:
         from shoal.schedule.baselines.space_sharing import solving as over_pairs
@@ -79,8 +81,11 @@ def best_value(
         return _of_pairs(*over_pairs.best_value(sub, gain, cost, floor, None if start is None else start.known))
     worth = gain * market.rate - cost
     guess = tried[0] if tried else ()
+    shares = None if start is None else start.shares
+    if not alike:
+        return _outcome(exact.best_value(market, worth, floor, start=shares, guess=guess), len(floor))
     of, grouped = by_class(market, [floor, *worth])
-    shares = None if start is None else means(start.shares, of)
+    shares = None if shares is None else means(shares, of)
     return of_classes(exact.best_value(grouped, worth[:, of.first], floor[of.first], start=shares, guess=guess), of)
 
 
@@ -144,9 +149,14 @@ def means(shares: Array, of: Classes) -> Array:
 
 
 def of_classes(found: Solution, of: Classes) -> Outcome:
+    return _outcome(found, len(of.first), found.shares[:, of.of], found.rates[of.of])
+
+
+def _outcome(found: Solution, classes: int, shares: Array | None = None, rates: Array | None = None) -> Outcome:
+    """The outcome of a solution, whose rows are the jobs unless their shares and rates are told."""
     return Outcome(
-        found.shares[:, of.of], found.rates[of.of], found.prices, found.value, found.bound,
-        facts={"method": found.method, "classes": len(of.first), "rounds": found.rounds}, tried=(found.tried,),
+        found.shares if shares is None else shares, found.rates if rates is None else rates, found.prices, found.value,
+        found.bound, facts={"method": found.method, "classes": classes, "rounds": found.rounds}, tried=(found.tried,),
     )  # fmt: skip
 
 
