@@ -79,7 +79,7 @@ def throughputs(gangs: tuple[int, ...] = (1, 2, 4)) -> Throughputs:
 
 def cluster(steps: list[float], *, fast: int = 1, slow: int = 0, **given: Any) -> Cluster:
     pools = [Pool(name, count) for name, count in (("fast", fast), ("slow", slow)) if count]
-    options = {name: given.pop(name) for name in ("space_sharing", "elastic") if name in given}
+    options = {name: given.pop(name) for name in ("space_sharing", "elastic", "prices") if name in given}
     return cluster_of(workload(steps, **given), pools, throughputs(), **options)
 
 

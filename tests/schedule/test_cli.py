@@ -94,12 +94,13 @@ class TestSimulate:
         assert "isolated knows no --space-sharing" in told
         assert "max-min knows" not in told
 
-    def test_every_option_at_once(self, inputs: list[str | Path]) -> None:
+    def test_every_option_at_once(self, inputs: list[str | Path], tmp_path: Path) -> None:
+        prices = tmp_path / "prices.csv"
+        prices.write_text("seconds,type,usd_per_hour\n0,fast,2\n")
         text = shoal(
             "simulate", *inputs, "-p", "max-min", "--round", "180", "--seed", "3",
             "--measure-jobs", "1:4", "--restart-cost", "30", "--agnostic", "--lengths", "predicted:2",
-            "--mechanism", "shoal", "--checkpoint", "600:5", "--mtbf", "500", "--cluster", "fast=2@2,slow=2",
-            "--json", "-",
+            "--mechanism", "shoal", "--checkpoint", "600:5", "--mtbf", "500", "--prices", prices, "--json", "-",
         ).stdout  # fmt: skip
         found = json.loads(text)["policies"]["max-min"]
         assert found["jobs"] == 3

@@ -14,8 +14,8 @@ from shoal.core import Invalid
 from shoal.schedule import Allocation, Pool, Problem
 from shoal.schedule.baselines.gavel import GavelRounds, GavelSettings
 from shoal.schedule.simulate import Faults, cluster_of, run_of, simulate
-from shoal.schedule.workloads import gavel_jobs
-from tests.schedule.kit import cluster, gavel_table
+from shoal.schedule.workloads import PriceChange, gavel_jobs
+from tests.schedule.kit import cluster, gavel_table, throughputs, workload
 
 LIVE = """
 import sys
@@ -113,3 +113,10 @@ def test_objectives_that_leave_much_open_are_not_filled_in() -> None:
 def test_what_gavels_jobs_never_do_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(Invalid, match="Gavel's jobs all save their work, and none fails"):
         run_of("max-min", mechanism="published", **options)
+
+
+def test_prices_that_change_are_refused_by_gavels_rounds() -> None:
+    changes = [PriceChange(0.0, "fast", 1.0)]
+    made = cluster_of(workload([3600.0]), [Pool("fast", 4)], throughputs(), prices=changes)
+    with pytest.raises(Invalid, match="no prices that change"):
+        simulate(made, run_of("max-min", mechanism="gavel"))

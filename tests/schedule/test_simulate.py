@@ -19,7 +19,7 @@ from shoal.schedule.presets import ScheduleSettings, ask, resize_s
 from shoal.schedule.rounds import State
 from shoal.schedule.simulate import Faults, Lengths, Run, Simulated, cluster_of, run_of, simulate
 from shoal.schedule.simulate.lengths import LengthOracle
-from shoal.schedule.workloads import Snapshot, gavel_jobs, philly_jobs
+from shoal.schedule.workloads import PriceChange, Snapshot, gavel_jobs, philly_jobs
 from tests.schedule.kit import cluster, gavel_table, overloaded, throughputs, workload
 
 POOLS = tuple(Pool(name, 4, Money.usd(usd)) for name, usd in (("v100", 2.5), ("p100", 1.5), ("k80", 0.5)))
@@ -108,9 +108,10 @@ class TestAccounting:
         assert found.jct_s[0] == pytest.approx(1000.0)
         assert found.held_s[0] == pytest.approx(4000.0)
 
-    def test_accelerators_are_paid_by_the_hour(self) -> None:
-        dear = cluster_of(workload([21_600.0]), [Pool("fast", 1, Money.usd("3.6"))], throughputs())
-        assert simulate(dear, run_of("max-min")).cost_usd[0] == pytest.approx(2.16)
+    def test_prices_over_time_are_paid(self) -> None:
+        prices = (PriceChange(0.0, "fast", 3.6), PriceChange(1080.0, "fast", 7.2))
+        found = simulate(cluster([21_600.0], prices=prices), run_of("max-min"))
+        assert found.cost_usd[0] == pytest.approx(1.08 + 2 * 1.08)
 
     def test_checkpoints_slow_a_job_down(self) -> None:
         found = simulate(cluster([10_000.0]), run_of("max-min", faults=Faults(every_s=90.0, cost_s=10.0)))
@@ -342,8 +343,8 @@ def test_a_policy_is_shown_the_jobs_that_are_there_as_a_problem_of_their_own() -
     table = gavel_table()
     work = philly_jobs(table, count=20, accelerators=12, load=0.7)
     made = cluster_of(work, [Pool("v100", 12), Pool("p100", 8)], table)
-    everybody, some = made.everybody, np.array([3, 5, 17])
-    shown = made.problem(some, now=60.0, work_left=work.steps[some])
+    everybody, some = made.everybody(made.pools), np.array([3, 5, 17])
+    shown = made.problem(everybody, some, now=60.0, work_left=work.steps[some])
     for name in ("rate", "gang", "weight", "arrived", "tenant", "placed", "possible"):
         np.testing.assert_array_equal(getattr(shown, name), getattr(everybody, name)[some], name)
     np.testing.assert_array_equal(shown.counts, everybody.counts)

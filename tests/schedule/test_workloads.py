@@ -23,6 +23,7 @@ from shoal.schedule.workloads import (
     philly_jobs,
     read_gavel,
     read_philly,
+    read_prices,
     read_snapshot,
     read_throughputs,
     snapshot_lines,
@@ -336,6 +337,19 @@ class TestSnapshot:
         path = self.write(tmp_path, HEAD, '{"job": "a", "throughput": {"fast": 1}}')
         with pytest.raises(Invalid, match=r"live\.jsonl:2: 1 jobs do not say"):
             read_snapshot(path).workload()
+
+
+class TestPrices:
+    def test_they_are_sorted_by_time(self, tmp_path: Path) -> None:
+        path = tmp_path / "prices.csv"
+        path.write_text("seconds,type,usd_per_hour\n60,fast,2\n0,fast,1.5\n")
+        assert [(each.at_s, each.usd_per_hour) for each in read_prices(path)] == [(0.0, 1.5), (60.0, 2.0)]
+        path.write_text("seconds,type,usd_per_hour\n60,fast,-2\n0,fast\n")
+        with pytest.raises(Invalid, match="2 faults"):
+            read_prices(path)
+        path.write_text("when,what\n")
+        with pytest.raises(Invalid, match=r"prices\.csv:1: the header"):
+            read_prices(path)
 
 
 class TestHeavyTailed:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from shoal.core import Invalid
-from shoal.schedule.types import NAMED, Allocation, Array, Mask, Problem
+from shoal.schedule.types import Allocation, Array, Mask, Problem
+from shoal.schedule.validate import NAMED
 
 _ROUNDING = 1e-6
 

@@ -25,12 +25,14 @@ from shoal.schedule.simulate.result import OnProgress
 from shoal.schedule.types import Pool
 from shoal.schedule.workloads import (
     EXAMPLE,
+    PriceChange,
     Throughputs,
     Workload,
     example_throughputs,
     is_snapshot,
     read_gavel,
     read_philly,
+    read_prices,
     read_snapshot,
     read_throughputs,
 )
@@ -52,19 +54,28 @@ class Inputs:
     workload: Workload
     throughputs: Throughputs
     pools: tuple[Pool, ...]
+    prices: tuple[PriceChange, ...]
     measured: range
 
     @classmethod
-    def read(cls, trace: Path, play: Play, *, scaled: bool = False) -> Self:
+    def read(
+        cls,
+        trace: Path,
+        play: Play,
+        *,
+        prices: Path | None = None,
+        scaled: bool = False,
+    ) -> Self:
         """Everything is read and checked before anything is simulated."""
         cluster, measure = play.cluster, play.measure_jobs
+        changes = read_prices(prices) if prices else ()
         if is_snapshot(trace):
             snapshot = read_snapshot(trace)
             work, table = snapshot.workload()
             pools = snapshot.pools if cluster is None else pools_of(cluster, table)
             if not pools:
                 raise Invalid("the snapshot has no pools", where=str(trace), hint="give --cluster")
-            return cls(work, table, pools, _window(measure, work.jobs))
+            return cls(work, table, pools, changes, _window(measure, work.jobs))
         if cluster is None:
             raise Invalid("a trace needs a cluster", where="--cluster", hint="v100=8,p100=16,k80=24, say")
         philly = trace.suffix.lower() == ".csv"
@@ -78,7 +89,7 @@ class Inputs:
         )
         if play.throughputs is None:
             _known_by_example(work, table)
-        return cls(work, table, pools, _window(measure, work.jobs))
+        return cls(work, table, pools, changes, _window(measure, work.jobs))
 
 
 def table_of(path: Path | None, *, scaled: bool = False) -> Throughputs:
@@ -184,7 +195,8 @@ def played(
     ]  # fmt: skip
     clusters = [
         cluster_of(
-            inputs.workload, inputs.pools, inputs.throughputs, elastic=play.elastic and run.policy in SIZES,
+            inputs.workload, inputs.pools, inputs.throughputs, prices=inputs.prices,
+            elastic=play.elastic and run.policy in SIZES,
             space_sharing=run.baseline is not None and (forms.space_sharing or run.policy in _SHARES),
         )
         for run in runs

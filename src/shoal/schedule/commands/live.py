@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,7 +46,10 @@ def what_if(
             text = client.schedule.snapshot()
         if save is not None:
             save.write_text(text, encoding="utf-8")
-        found = read_snapshot("the live state", text)
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            found = read_snapshot(Path(file.name))
     if not found.jobs or not found.pools:
         context.show(
             {"simulated": True, "policy": policy, "jobs": {}}, lambda: print("no job competes for accelerators")

@@ -51,6 +51,7 @@ MechanismOption = Annotated[
 RestartOption = Annotated[float, in_costs("--restart-cost", min=0, help="Seconds that a migration loses.")]
 CheckpointOption = Annotated[str | None, in_costs("--checkpoint", help="EVERY:COST in seconds, as in 1800:10.")]
 MtbfOption = Annotated[float | None, in_costs("--mtbf", help="Hours between failures of one accelerator.")]
+PricesOption = Annotated[Path | None, in_costs("--prices", help="CSV: seconds,type,usd_per_hour.")]
 OutOption = Annotated[str | None, in_output("--json", metavar="[OUT]", help="JSON, on stdout or into a file.")]
 CsvOption = Annotated[Path | None, in_output("--csv", help="One row for each job.")]
 PlotOption = Annotated[Path | None, in_output("--plot", help="An HTML page with figures.")]

@@ -27,6 +27,7 @@ from shoal.schedule.commands.options import (
     PlotOption,
     PoliciesOption,
     PolicyOption,
+    PricesOption,
     ScaleFlag,
     SeedOption,
     SnapshotOption,
@@ -84,6 +85,7 @@ def simulate(
     mechanism: MechanismOption = Mechanism.SHOAL,
     checkpoint: CheckpointOption = None,
     mtbf: MtbfOption = None,
+    prices: PricesOption = None,
     csv: CsvOption = None,
     plot: PlotOption = None,
 ) -> None:
@@ -102,7 +104,7 @@ def simulate(
         files = {option: OutFile(path, option) for option, path in asked.items() if path is not None}
         for file in files.values():
             file.check()
-        inputs = Inputs.read(trace, play, scaled=scale_gangs)
+        inputs = Inputs.read(trace, play, prices=prices, scaled=scale_gangs)
         found = played(inputs, _names(policy), play, forms, mechanism=mechanism, checkpoint=checkpoint, mtbf_h=mtbf)
         view.outcome(found, inputs, play, as_json=to_stdout, files=files)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from shoal.contract.pages import Column, Table, Unit, Value
@@ -25,7 +27,10 @@ class LastQuestion(NamedTuple):
 def ask(lines: Sequence[str], settings: ScheduleSettings) -> WhatIf:
     """The next round that this policy would make of a snapshot's lines. Changes nothing; for thousands of jobs it takes
     seconds. Raises Invalid where the policy cannot decide about them."""
-    found = read_snapshot("the live state", "\n".join(lines))
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
+        file.write("".join(f"{line}\n" for line in lines))
+        file.flush()
+        found = read_snapshot(Path(file.name))
     if not found.jobs or not found.pools:
         return WhatIf(policy=settings.policy, changed=0, of=0)
     plan = what_if(found, settings)

@@ -39,7 +39,7 @@ class Actuators:
         self.saves = np.random.default_rng(run.seed + SAVES).random(jobs) >= run.unsaved
         self.lost_run_s = np.zeros(jobs)
         self.running = np.empty(0, np.intp)
-        self._usd_per_hour = cluster.everybody.usd_per_hour
+        self.usd_per_hour = np.zeros(0)
         self.among = 0
 
     def event_at(self) -> float:
@@ -63,8 +63,8 @@ class Actuators:
         self.held_s[jobs] += used
         lost = used - works * self.size[jobs] / self._slowed
         self.lost_s[jobs] += lost
-        if self._usd_per_hour.any():
-            self.cost_usd[jobs] += used / 3600.0 * self._usd_per_hour[self.placed[jobs]]
+        if self.usd_per_hour.any():
+            self.cost_usd[jobs] += used / 3600.0 * self.usd_per_hour[self.placed[jobs]]
 
     @property
     def _slowed(self) -> float:

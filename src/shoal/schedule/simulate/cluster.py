@@ -1,4 +1,4 @@
-"""The simulated cluster: accelerators, and jobs with their true speeds."""
+"""The simulated cluster: accelerators, jobs with their true speeds, prices over time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from shoal.core import Invalid
-from shoal.schedule.types import NAMED, Array, Configurations, Index, Mask, Pool, Problem
-from shoal.schedule.workloads.types import Throughputs, Workload
+from shoal.schedule.types import Array, Configurations, Index, Mask, Pool, Problem
+from shoal.schedule.workloads.types import NAMED, PriceChange, Throughputs, Workload
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +26,7 @@ class Cluster:
     pair_rate: Array | None = None
     pair_kind: Index | None = None
     sizes: dict[int, Array] = field(default_factory=dict)
+    prices: tuple[PriceChange, ...] = ()
 
     @property
     def resizable(self) -> int:
@@ -37,21 +38,20 @@ class Cluster:
         ids = self.workload.ids
         return [ids[at] for at in jobs.tolist()]
 
-    @cached_property
-    def everybody(self) -> Problem:
+    def everybody(self, pools: tuple[Pool, ...]) -> Problem:
         """All jobs that ever come, as a policy would be shown them. Raises `Invalid` with every fault found."""
         work = self.workload
         kind = 0 if self.pair_kind is None else self.pair_kind
         return Problem.columnar(
-            self.pools, self.rate, ids=work.ids, gang=work.gang, weight=work.weight, deadline=work.deadline,
+            pools, self.rate, ids=work.ids, gang=work.gang, weight=work.weight, deadline=work.deadline,
             arrived=work.arrived, isolated_s=0.0, tenant=work.tenant, kind=kind,
             tenants=work.tenants, pair_rate=self.pair_rate, configurations=self._configurations(np.arange(work.jobs)),
         )  # fmt: skip
 
-    def problem(self, jobs: Index, **state: Any) -> Problem:
+    def problem(self, everybody: Problem, jobs: Index, **state: Any) -> Problem:
         """What a policy is shown of these of all jobs; `state` are the fields that change."""
         configurations = self._configurations(jobs)
-        return self.everybody.rows(jobs, ids=self.ids_of(jobs), configurations=configurations, **state)
+        return everybody.rows(jobs, ids=self.ids_of(jobs), configurations=configurations, **state)
 
     def speed(self, jobs: Index, column: Index, accelerators: Index) -> Array:
         """(k,) how fast jobs are alone in these columns, with this number of accelerators."""
@@ -99,6 +99,7 @@ def cluster_of(
     *,
     space_sharing: bool = False,
     elastic: bool = False,
+    prices: Sequence[PriceChange] = (),
 ) -> Cluster:
     """Raises `Invalid`, with the file and the line, for jobs of unknown speed or with gangs that fit nowhere."""
     keys = [pool.type for pool in pools]
@@ -111,7 +112,8 @@ def cluster_of(
         fits |= np.any([speeds > 0.0 for speeds in sizes.values()], axis=0)
     _impossible(workload, pools, rate, fits)
     pair_rate, pair_kind = throughputs.beside(workload, rows, keys) if space_sharing else (None, None)
-    return Cluster(workload, tuple(pools), rate, pair_rate, pair_kind, sizes)
+    ordered = tuple(sorted((change for change in prices if change.type in keys), key=lambda change: change.at_s))
+    return Cluster(workload, tuple(pools), rate, pair_rate, pair_kind, sizes, ordered)
 
 
 def _elastic(workload: Workload, throughputs: Throughputs, keys: list[str], counts: Index) -> dict[int, Array]:

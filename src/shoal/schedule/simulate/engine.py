@@ -1,7 +1,7 @@
 """The simulator: the control plane's own loop under a clock of its own, on simulated accelerators.
 
 Every `round_s` seconds the loop decides, as it does live; between two rounds what becomes free is given out. Time goes
-from event to event: a round, an arrival, an end, a failure.
+from event to event: a round, an arrival, an end, a failure, a change of prices.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from shoal.core import Invalid
+from shoal.core import Invalid, Money
 from shoal.schedule.loop import Decided, decide_round
 from shoal.schedule.minimum_run import Kept, keeps_s, waited_for
 from shoal.schedule.presets import resize_s, time_slice_s
@@ -25,7 +26,7 @@ from shoal.schedule.simulate.lengths import LengthOracle
 from shoal.schedule.simulate.options import Run
 from shoal.schedule.simulate.placing import free_places
 from shoal.schedule.simulate.result import OnProgress, Simulated
-from shoal.schedule.types import Array, Index, Problem, positions
+from shoal.schedule.types import Array, Index, Pool, Problem, positions
 
 IDLE_ROUNDS = 1000
 """The number of rounds in which nothing runs, and nothing will come, after which no job ever will."""
@@ -67,7 +68,9 @@ class _Simulation:
         self._oracle = LengthOracle(run.lengths, cluster.workload.steps, run.seed)
         self._there = Actuators(cluster, run)
         self._active = np.empty(0, np.intp)
-        self._arrivals, self._next_arrival = 0, -math.inf
+        self._arrivals, self._next_arrival, self._prices_at = 0, -math.inf, 0
+        self._pools: tuple[Pool, ...] = cluster.pools
+        self._everybody = cluster.everybody(cluster.pools)
         self._shown: Problem | None = None
         self._state = State()
         self._last: Decided | None = None
@@ -81,8 +84,10 @@ class _Simulation:
     def result(self) -> Simulated:
         work, there = self._cluster.workload, self._there
         self._now = began = float(work.arrived[0])
+        self._charge()
         changed = False
         while self._waiting_for:
+            changed |= self._reprice()
             changed |= self._arrive()
             if len(self._active):
                 if self._now >= self._round_at:
@@ -93,7 +98,7 @@ class _Simulation:
             there.advance(self._now, to)
             self._now = to
             changed = self._over()
-        count = sum(pool.count for pool in self._cluster.pools)
+        count = sum(pool.count for pool in self._pools)
         return Simulated(
             run=self._run, workload=work, measured=self._measured, started=there.started, finished=there.finished,
             ran_s=there.ran_s, alone_s=there.alone_s, held_s=there.held_s, lost_s=there.lost_s,
@@ -105,7 +110,10 @@ class _Simulation:
     # Events
 
     def _next_event(self) -> float:
-        soonest = min(self._next_arrival, self._there.event_at())
+        found = [self._next_arrival, self._there.event_at()]
+        if self._prices_at < len(self._cluster.prices):
+            found.append(self._cluster.prices[self._prices_at].at_s)
+        soonest = min(found)
         if not len(self._active):
             return soonest
         self._idle = 0 if len(self._there.running) or soonest < math.inf else self._idle + 1
@@ -125,6 +133,26 @@ class _Simulation:
         self._next_arrival = float(arrived[until]) if until < len(arrived) else math.inf
         self._there.among = len(self._active)
         return True
+
+    def _reprice(self) -> bool:
+        prices, changed = self._cluster.prices, False
+        while self._prices_at < len(prices) and prices[self._prices_at].at_s <= self._now:
+            change = prices[self._prices_at]
+            self._prices_at += 1
+            self._pools = tuple(
+                replace(p, price_per_hour=Money.usd(change.usd_per_hour))
+                if p.type == change.type else p
+                for p in self._pools
+            )  # fmt: skip
+            changed = True
+        if changed:
+            self._everybody = self._cluster.everybody(self._pools)
+            self._shown = None
+            self._charge()
+        return changed
+
+    def _charge(self) -> None:
+        self._there.usd_per_hour = self._everybody.usd_per_hour
 
     def _over(self) -> bool:
         ended, failed = self._there.over(self._now)
@@ -156,9 +184,9 @@ class _Simulation:
                 mine = running[gang[running] == size]
                 rate[mine] = speeds[active[mine]]
             state |= {"gang": gang, "rate": rate, "held": (placed >= 0) & (now_s < resize_s(self._run.settings))}
-            return cluster.problem(active, **state)
+            return cluster.problem(self._everybody, active, **state)
         if self._shown is None:
-            self._shown = cluster.problem(active, **state)
+            self._shown = cluster.problem(self._everybody, active, **state)
         else:
             self._shown = self._shown.again(**state)
         return self._shown
@@ -220,19 +248,19 @@ class _Simulation:
 
     def _fill(self) -> None:
         """Give out what became free."""
-        there, cluster = self._there, self._cluster
+        there, everybody = self._there, self._everybody
         waiting = self._active[there.placed[self._active] < 0]
         if not len(waiting):
             return
         running = there.running
         columns, sizes = there.placed[running], there.size[running]
-        left = cluster.everybody.counts - np.bincount(columns, sizes, minlength=len(cluster.pools))
-        least = 1 if cluster.sizes else cluster.workload.gang[waiting].min()
+        left = everybody.counts - np.bincount(columns, sizes, minlength=len(everybody.pools))
+        least = 1 if self._cluster.sizes else self._cluster.workload.gang[waiting].min()
         if left.max() < least:
             return
-        problem = cluster.problem(waiting, **self._of(waiting))
+        problem = self._cluster.problem(everybody, waiting, **self._of(waiting))
         filling = Filling(problem)
-        filling.take(cluster.workload.tenant[running], columns, sizes)
+        filling.take(everybody.tenant[running], columns, sizes)
         # Jobs are numbered in order of arrival: those that came since the decision are behind its last one.
         before = np.searchsorted(self._decided_for, waiting)
         before[before == len(self._decided_for)] = -1

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.core import Invalid, NotFound
-from shoal.schedule.types import NAMED
+from shoal.schedule.workloads.types import NAMED
 
 
 def read_text(path: Path | str) -> str:
@@ -22,10 +22,9 @@ def read_text(path: Path | str) -> str:
 class Lines:
     """Numbered lines of a file, and the faults found in them."""
 
-    def __init__(self, path: Path | str, text: str | None = None) -> None:
-        """Of the file, unless its `text` is there already."""
+    def __init__(self, path: Path | str) -> None:
         self.source = str(path)
-        self.lines = (read_text(path) if text is None else text).splitlines()
+        self.lines = read_text(path).splitlines()
         self.problems: list[Invalid] = []
 
     def fault(self, number: int, what: str, hint: str | None = None) -> None:

@@ -98,9 +98,9 @@ def is_snapshot(path: Path | str) -> bool:
     return bool(lines := Lines(path).lines) and lines[0].lstrip().startswith("{")
 
 
-def read_snapshot(path: Path | str, text: str | None = None) -> Snapshot:
-    """Of a file, or of a `text` that is called so. Raises `Invalid` naming the line of each fault."""
-    return _Reader(Lines(path, text)).read()
+def read_snapshot(path: Path | str) -> Snapshot:
+    """Raises `Invalid` naming the line of each fault."""
+    return _Reader(path).read()
 
 
 def snapshot_lines(
@@ -224,8 +224,8 @@ _KINDS: Mapping[str, type[_Thing]] = {
 
 
 class _Reader:
-    def __init__(self, lines: Lines) -> None:
-        self._lines = lines
+    def __init__(self, path: Path | str) -> None:
+        self._lines = Lines(path)
         self._now = math.nan
         self._pools: dict[str, Pool] = {}
         self._tenants: dict[str, Tenant] = {}

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from shoal.core import Invalid
-from shoal.schedule.types import NAMED, Array
+from shoal.schedule.types import Array
 from shoal.schedule.workloads.files import read_text
-from shoal.schedule.workloads.types import Throughputs
+from shoal.schedule.workloads.types import NAMED, Throughputs
 
 _KEY = re.compile(r"\('(?P<kind>.*)', (?P<gang>\d+)\)")
 _SCALED = re.compile(r"(?P<kind>.*) \(scale factor (?P<gang>\d+)\)")

@@ -10,7 +10,19 @@ from typing import Any, Self
 import numpy as np
 
 from shoal.core import Invalid, Tenant
-from shoal.schedule.types import NAMED, Array, Index
+from shoal.schedule.types import Array, Index
+
+NAMED = 10
+"""Faults of one sort that are listed; a file that is wrong throughout need not be listed whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriceChange:
+    """From this second on, an accelerator of this type costs this price."""
+
+    at_s: float
+    type: str
+    usd_per_hour: float
 
 
 @dataclass(frozen=True, eq=False)

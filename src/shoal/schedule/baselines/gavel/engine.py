@@ -2,7 +2,7 @@
 
 It goes from round to round. A round counts as Gavel's does: a job does whole steps in it, one that ends in
 its middle leaves its accelerators idle until its end, who arrives in its middle waits for the next, and a round in
-which all end early is cut short. It has no failures.
+which all end early is cut short. It has no failures and no changes of prices.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from shoal.core import Invalid
 from shoal.schedule.baselines.gavel.rounds import GavelRound, GavelRounds
 from shoal.schedule.policies import POLICIES, decide
 from shoal.schedule.simulate.cluster import Cluster
@@ -25,8 +26,11 @@ RESET_S = 1920.0
 
 
 def play(cluster: Cluster, run: Run, measured: range, on_progress: OnProgress, cpu_s: Callable[[], float]) -> Simulated:
-    """Simulate until all measured jobs are done. Raises what the policy raises; `Invalid` if jobs can never run."""
+    """Simulate until all measured jobs are done. Raises what the policy raises; `Invalid` if jobs can never run, or for
+    what Gavel does not know."""
     assert run.baseline is not None
+    if cluster.prices:
+        raise Invalid("Gavel's rounds know no prices that change", hint="with --mechanism shoal")
     return _Replay(cluster, run, run.baseline, measured, on_progress, cpu_s).result()
 
 
@@ -52,6 +56,7 @@ class _Replay:
         self._active = np.empty(0, np.intp)
         self._gone: Mask = np.empty(0, np.bool_)
         self._arrivals, self._next_arrival = 0, -math.inf
+        self._everybody = cluster.everybody(cluster.pools)
         self._problem: Problem | None = None
         self._allocation: Allocation | None = None
         self._allocated = -np.inf
@@ -116,7 +121,7 @@ class _Replay:
             self._gone = np.zeros(len(self._active), np.bool_)
         active, cluster = self._active, self._cluster
         self._problem = cluster.problem(
-            active, now=self._now,
+            self._everybody, active, now=self._now,
             work_left=self._oracle.work_left(active, self._left[active], self._done[active]),
             ran_s=self._ran_s[active], isolated_s=self._alone_s[active], restarts=self._restarts[active],
             placed=self._rounds.placed(cluster.ids_of(active)),
