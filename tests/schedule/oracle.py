@@ -76,15 +76,17 @@ def instance(seed: int, jobs: int, *, per_type: float = 0.15, distinct: bool = F
 
 
 def limited(seed: int, jobs: int) -> Problem:
-    """As `instance`, with quotas in total and per type, and two jobs that may not be moved yet."""
+    """As `instance`, with quotas in total and per type, two jobs that may not be moved yet, and a pool that is also
+    offered unconsolidated, in nodes of two."""
     plain = instance(seed, jobs, per_type=0.3, distinct=True)
     chance = np.random.default_rng(seed + 1000)
-    pools = (*plain.pools[:2], replace(plain.pools[2], count=6))
+    k80, p100, v100 = plain.pools
+    pools = (k80, p100, replace(v100, count=6, per_node=2, unconsolidated="v100-spread"))
     tenants = (
         Tenant("free"), Tenant("total", quota=Quota(accelerators=3)),
         Tenant("typed", quota=Quota(by_type=(("k80", 1), ("v100", 2)))),
     )  # fmt: skip
-    rate = plain.rate.copy()
+    rate = np.column_stack([plain.rate, plain.rate[:, 2] * chance.uniform(0.5, 0.9, jobs)])
     placed, held = np.full(jobs, -1), np.zeros(jobs, bool)
     placed[:2], held[:2] = (1, 2), True
     rate[[0, 1], [1, 2]] = 2.0
@@ -98,13 +100,20 @@ def limited(seed: int, jobs: int) -> Problem:
 
 def limits_of(problem: Problem) -> list[tuple[str, np.ndarray, np.ndarray, float]]:
     """Each limit's name, who counts (m,) and with how much, the columns that count (n,), and how much there is."""
-    types, gang = np.array(problem.types), problem.gang.astype(float)
-    found = [(pool.type, gang, types == pool.type, float(pool.count)) for pool in problem.pools]
+    of_pool, gang = problem.pool_of, problem.gang.astype(float)
+    found = [(pool.type, gang, of_pool == at, float(pool.count)) for at, pool in enumerate(problem.pools)]
+    for at, column in enumerate(problem.columns):
+        pool = problem.pools[column.pool]
+        if pool.unconsolidated is not None and not column.spread:
+            whole, rest = np.divmod(problem.gang, pool.per_node)
+            nodes = whole + (rest > pool.per_node / 2)
+            found.append((f"nodes of {pool.type}", nodes, np.arange(len(of_pool)) == at, pool.count / pool.per_node))
     for at, tenant in enumerate(problem.tenants):
         mine = np.where(problem.tenant == at, gang, 0.0)
         for kind, most in ((None, tenant.quota.accelerators), *tenant.quota.by_type):
             if most is not None:
-                found.append((f"quota of {tenant.name}", mine, (types == kind) | (kind is None), float(most)))
+                columns = np.array([kind in (None, problem.pools[pool].type) for pool in of_pool])
+                found.append((f"quota of {tenant.name}", mine, columns, float(most)))
     return found
 
 
@@ -115,7 +124,9 @@ def able(problem: Problem) -> np.ndarray:
     for _, weight, columns, most in limits_of(problem):
         left = most - weight[held][columns[problem.placed[held]]].sum()
         found &= ~(columns & (weight[:, None] > left))
-    found[held] = np.arange(len(problem.pools)) == problem.placed[held, None]
+    for at, column in enumerate(problem.columns):
+        found[:, at] &= ~(column.spread & (problem.gang == 1))
+    found[held] = np.arange(len(problem.columns)) == problem.placed[held, None]
     return found
 
 
@@ -183,7 +194,8 @@ def best(objective: Any, constraints: list[Any], solver: str = "HIGHS") -> float
 def unit(problem: Problem, rate: np.ndarray | None = None) -> np.ndarray:
     """Throughput per unit of Gavel's normalised one: proportional throughput over gang."""
     rate = problem.rate if rate is None else rate
-    return (np.where(able(problem), rate, 0.0) @ problem.counts) / problem.counts.sum() / problem.gang
+    part = np.array([problem.counts[each.pool] * (not each.spread) for each in problem.columns])
+    return (np.where(able(problem), rate, 0.0) @ part) / part.sum() / problem.gang
 
 
 def max_min(problem: Problem, *, rate: np.ndarray | None = None, pairs: bool = False) -> float:
@@ -258,7 +270,7 @@ def elastic(problem: Problem, worth: np.ndarray, quotas: Sequence[tuple[np.ndarr
     fits = [
         cp.sum(cp.multiply(x[at], ways.accelerators[at])) <= count
         for pool, count in enumerate(problem.counts)
-        if len(at := np.flatnonzero(ways.column == pool))
+        if len(at := np.flatnonzero(problem.pool_of[ways.column] == pool))
     ]
     fits += [cp.sum(cp.multiply(x, ways.accelerators * who)) <= most for who, most in quotas]
     return best(cp.Maximize(worth @ x), one + fits)

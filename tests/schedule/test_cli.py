@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from shoal.cli.app import app
-from tests.schedule.kit import line, write_table, write_trace
+from tests.schedule.kit import line, table, write_table, write_trace
 
 
 def shoal(*words: str | Path, code: int = 0) -> Result:
@@ -98,7 +98,7 @@ class TestSimulate:
         prices = tmp_path / "prices.csv"
         prices.write_text("seconds,type,usd_per_hour\n0,fast,2\n")
         text = shoal(
-            "simulate", *inputs, "-p", "max-min", "--round", "180", "--seed", "3",
+            "simulate", *inputs, "-p", "max-min", "--round", "180", "--seed", "3", "--gpus-per-node", "2",
             "--measure-jobs", "1:4", "--restart-cost", "30", "--agnostic", "--lengths", "predicted:2",
             "--mechanism", "shoal", "--checkpoint", "600:5", "--mtbf", "500", "--prices", prices, "--json", "-",
         ).stdout  # fmt: skip
@@ -107,8 +107,14 @@ class TestSimulate:
         assert found["cost_usd"] > 0
         assert found["accelerator_hours_lost"] > 0
 
-    def test_accelerators_may_be_shared(self, inputs: list[str | Path]) -> None:
+    def test_accelerators_may_be_shared_and_gangs_spread(self, inputs: list[str | Path], tmp_path: Path) -> None:
         shoal("simulate", *inputs, "--policy", "max-min", "--space-sharing", "--mechanism", "gavel")
+        speeds = table()
+        spread = {f"{name}_unconsolidated": found for name, found in table().items()}
+        path = tmp_path / "both.json"
+        path.write_text(json.dumps(speeds | spread))
+        both = [*inputs[:3], path, *inputs[4:], "--gpus-per-node", "1", "--unconsolidated", "--mechanism", "shoal"]
+        shoal("simulate", *both, "--policy", "max-min")
 
     def test_gangs_that_were_not_measured_may_be_scaled(self, inputs: list[str | Path], tmp_path: Path) -> None:
         trace = write_trace(tmp_path, line(gang=3), name="large.trace")
@@ -138,6 +144,7 @@ class TestSimulate:
             (["--checkpoint", "often"], "EVERY:COST"),
             (["--mtbf", "0"], "hours between failures"),
             (["--round", "0"], "round_s"),
+            (["--unconsolidated"], "no throughputs for fast_unconsolidated|machines of a known size"),
         ],
     )
     def test_wrong_input_is_named_and_nothing_is_simulated(

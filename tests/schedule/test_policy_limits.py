@@ -101,7 +101,7 @@ class TestBadInput:
         assert len(refused.value.problems) == 4
 
     def test_of_pools(self) -> None:
-        with pytest.raises(Invalid, match="two pools are of this type"):
+        with pytest.raises(Invalid, match="two pools offer this column"):
             problem_of([], [Pool("k80", 1), Pool("k80", 1)])
         with pytest.raises(Invalid, match="-1 accelerators"):
             problem_of([], [Pool("k80", -1)])

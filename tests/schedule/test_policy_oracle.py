@@ -117,7 +117,7 @@ class TestAlone:
 
 @pytest.mark.parametrize("seed", SEEDS)
 class TestLimits:
-    """Quotas in total and per type, jobs in their minimum run time."""
+    """Quotas in total and per type, jobs in their minimum run time, consolidated and unconsolidated columns."""
 
     def test_max_min(self, seed: int) -> None:
         problem = limited(seed, 14)

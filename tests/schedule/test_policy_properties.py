@@ -201,7 +201,8 @@ def keeps_quotas(found: Allocation) -> None:
         if tenant.quota.accelerators is not None:
             assert used.sum() <= tenant.quota.accelerators * (1 + 1e-7) + 1e-9
         for kind, limit in tenant.quota.by_type:
-            assert used[problem.types.index(kind)] <= limit * (1 + 1e-7) + 1e-9
+            of = [column for column, each in enumerate(problem.columns) if each.key == kind]
+            assert used[of].sum() <= limit * (1 + 1e-7) + 1e-9
 
 
 def test_a_level_that_comes_out_a_hair_below_zero_is_a_level_all_the_same() -> None:

@@ -115,8 +115,10 @@ def test_what_gavels_jobs_never_do_is_refused(options: dict[str, Any]) -> None:
         run_of("max-min", mechanism="published", **options)
 
 
-def test_prices_that_change_are_refused_by_gavels_rounds() -> None:
-    changes = [PriceChange(0.0, "fast", 1.0)]
-    made = cluster_of(workload([3600.0]), [Pool("fast", 4)], throughputs(), prices=changes)
-    with pytest.raises(Invalid, match="no prices that change"):
+@pytest.mark.parametrize(
+    "options", [{"pools": [Pool("fast", 4, per_node=2)]}, {"prices": [PriceChange(0.0, "fast", 1.0)]}]
+)
+def test_what_gavels_clusters_do_not_have_is_refused(options: dict[str, Any]) -> None:
+    made = cluster_of(workload([3600.0]), options.pop("pools", [Pool("fast", 4)]), throughputs(), **options)
+    with pytest.raises(Invalid, match="no machines, and no prices that change"):
         simulate(made, run_of("max-min", mechanism="gavel"))

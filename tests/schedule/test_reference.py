@@ -97,8 +97,8 @@ def test_what_is_believed_of_a_length_may_change_and_pools_and_tenants_may_go() 
 
 def test_what_comes_back_from_a_file_decides_as_what_was_saved() -> None:
     tenants = (Tenant("p", 2.0, Quota(accelerators=3, by_type=(("a", 2),))), Tenant("q"))
-    pools = (Pool("a", 2, Money.usd("2.5")), Pool("b", 4))
-    rate = [[4.0, 1.0], [2.0, 2.0], [1.0, 0.5]]
+    pools = (Pool("a", 2, Money.usd("2.5"), per_node=2, unconsolidated="a-spread"), Pool("b", 4))
+    rate = [[4.0, 3.0, 1.0], [2.0, 2.0, 2.0], [1.0, 0.0, 0.5]]
     problem = Problem.columnar(
         pools,
         rate,

@@ -19,8 +19,8 @@ from shoal.schedule.baselines.gavel import GavelRounds, GavelSettings
 from shoal.schedule.rounds import Round, Settings, State, Why, next_round
 from tests.schedule.kit import remembered
 
-POOLS = (Pool("a", 4), Pool("b", 6), Pool("c", 3))
-COLUMNS = 3
+POOLS = (Pool("a", 4, per_node=2, unconsolidated="a_far"), Pool("b", 6, per_node=4), Pool("c", 3))
+COLUMNS = 4
 TENANTS = (Tenant("x", quota=Quota(accelerators=7, by_type=(("b", 3),))), Tenant("y"))
 ROUND_S = 100.0
 
@@ -40,7 +40,7 @@ def shares(problem: Problem, share: Any) -> Allocation:
 
 
 JOB = st.tuples(
-    st.integers(1, 4), st.integers(0, 1), st.lists(st.sampled_from([0.0, 1.0, 3.0]), min_size=3, max_size=3)
+    st.integers(1, 4), st.integers(0, 1), st.lists(st.sampled_from([0.0, 1.0, 3.0]), min_size=4, max_size=4)
 )
 
 
@@ -54,7 +54,7 @@ class Machine(RuleBasedStateMachine):
         self.state, self.now, self.number = State(), 0.0, 0
         self.jobs: dict[str, Any] = {}
         self.last: Round | None = None
-        self.places: dict[str, tuple[str, float]] = {}
+        self.places: dict[str, tuple[str, float, tuple[tuple[int, int], ...]]] = {}
         self.pools = POOLS
 
     @rule(new=st.lists(JOB, max_size=5), gone=st.sets(st.integers(0, 12)), fewer=st.booleans())
@@ -65,7 +65,7 @@ class Machine(RuleBasedStateMachine):
         for job in new:
             self.jobs[str(self.number)] = job
             self.number += 1
-        self.pools = (Pool("a", 2), *POOLS[1:]) if fewer else POOLS
+        self.pools = (Pool("a", 2, per_node=2, unconsolidated="a_far"), *POOLS[1:]) if fewer else POOLS
         if fewer:
             self.places = {}
 
@@ -73,26 +73,34 @@ class Machine(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 99), seconds=st.sampled_from([ROUND_S, ROUND_S / 2, 3 * ROUND_S, -ROUND_S]))
     def next(self, seed: int, seconds: float) -> None:
         problem = problem_of([(name, *job) for name, job in self.jobs.items()], pools=self.pools, now=self.now)
-        names = problem.types
+        names = [column.name for column in problem.columns]
         placed = [names.index(self.places[name][0]) if name in self.places else -1 for name in problem.ids]
         problem = replace(problem, placed=np.array(placed, np.intp))
         since = np.array([self.places[name][1] if name in self.places else self.now for name in problem.ids])
+        nodes = {row: self.places[name][2] for row, name in enumerate(problem.ids) if name in self.places}
+        nodes = {row: each for row, each in nodes.items() if each}
         chance = np.random.default_rng(seed)
         share = chance.dirichlet(np.ones(COLUMNS + 1), problem.jobs)[:, :COLUMNS]
         share = np.where(problem.possible & (chance.random(share.shape) < 0.5), share, 0.0)
-        found, after = next_round(self.state, problem, shares(problem, share), self.now, self.settings, since=since)
+        given: dict[str, Any] = {"since": since, "nodes": nodes}
+        found, after = next_round(self.state, problem, shares(problem, share), self.now, self.settings, **given)
         text = json.dumps(self.state.as_json())
         read = State.from_json(json.loads(text))
-        again, _ = next_round(read, problem, shares(problem, share), self.now, self.settings, since=since)
+        again, _ = next_round(read, problem, shares(problem, share), self.now, self.settings, **given)
         assert again.column.tolist() == found.column.tolist()
         assert again.restarted.tolist() == found.restarted.tolist()
+        assert again.nodes == found.nodes
         held = (np.array(placed) >= 0) & (self.now - since < self.settings.min_run_s)
-        assert (found.column[held] == problem.placed[held]).all(), "held jobs are not moved"
+        machines = np.array([problem.pools[problem.pool_of[at]].per_node is not None for at in placed])
+        assert (found.column[held & ~machines] == problem.placed[held & ~machines]).all(), "held jobs are not moved"
         self.last, self.state = found, after
         self.places = {
-            str(problem.ids[job]): (names[int(found.column[job])], float(since[job]) if found.kept[job] else self.now)
+            str(problem.ids[job]): (
+                names[int(found.column[job])], float(since[job]) if found.kept[job] else self.now,
+                tuple(found.nodes.get(job, ())),
+            )
             for job in found
-        }
+        }  # fmt: skip
         self.now += seconds
 
     @precondition(lambda self: self.places)
@@ -107,7 +115,7 @@ class Machine(RuleBasedStateMachine):
         found = self.last
         problem = found.problem
         runs = found.column >= 0
-        used = np.bincount(found.column[runs], found.accelerators[runs], minlength=len(problem.pools))
+        used = np.bincount(problem.pool_of[found.column[runs]], found.accelerators[runs], minlength=len(problem.pools))
         assert (used <= problem.counts).all(), "no pool gives more than it has"
         assert (found.accelerators[runs] == problem.gang[runs]).all(), "gangs are whole"
         assert (found.accelerators[~runs] == 0).all()
@@ -119,13 +127,32 @@ class Machine(RuleBasedStateMachine):
             if tenant.quota.accelerators is not None:
                 assert held.sum() <= tenant.quota.accelerators
             for kind, limit in tenant.quota.by_type:
-                assert held[found.column == problem.types.index(kind)].sum() <= limit
+                kinds = [problem.pools[problem.pool_of[max(c, 0)]].type for c in found.column]
+                there = np.array([each == kind for each in kinds], np.bool_)
+                assert held[there].sum() <= limit
+        self._machines(found)
         for job in range(problem.jobs):
             reason = found.reason(job)
             assert reason.code
             assert reason.text
             assert json.dumps(reason.as_json())
             assert (Why(int(found.why[job])) <= Why.SPARE) == bool(runs[job])
+
+    def _machines(self, found: Round) -> None:
+        for pool, each in enumerate(found.problem.pools):
+            load: dict[int, int] = {}
+            for job in found:
+                column = found.problem.columns[int(found.column[job])]
+                if column.pool != pool or each.per_node is None:
+                    continue
+                nodes = found.nodes[job]
+                assert sum(count for _, count in nodes) == found.accelerators[job]
+                gang = int(found.problem.gang[job])
+                if each.unconsolidated and not column.spread:
+                    assert len(nodes) == -(-gang // each.per_node), "consolidated is on as few machines as possible"
+                for node, count in nodes:
+                    load[node] = load.get(node, 0) + count
+            assert all(count <= (each.per_node or 0) for count in load.values())
 
 
 TestMachine = Machine.TestCase
@@ -142,16 +169,17 @@ class Player:
 
     def __init__(self, problem: Problem, settings: Settings) -> None:
         self.problem, self.settings, self.state = problem, settings, State()
-        self.now = 0.0
+        self.now, self.nodes = 0.0, {}
         self.since = np.zeros(problem.jobs)
 
     def next(self, share: Any, kept_s: Any = None) -> Round:
         given = replace(self.problem, now=self.now)
         found, self.state = next_round(
             self.state, given, shares(given, share), self.now, self.settings, since=self.since, kept_s=kept_s,
+            nodes=self.nodes,
         )  # fmt: skip
         self.since = np.where(found.kept, self.since, self.now)
-        self.problem = replace(given, placed=found.column)
+        self.problem, self.nodes = replace(given, placed=found.column), dict(found.nodes)
         self.now += self.settings.round_s
         return found
 
@@ -212,6 +240,16 @@ def test_an_elastic_job_runs_in_its_configuration_and_a_new_size_is_a_restart() 
         placed, gang = int(found.column[0]), int(found.accelerators[0])
         sizes.append((gang, bool(found.restarted[0])))
     assert sizes == [(2, False), (2, False), (1, True)]
+
+
+def test_a_gang_without_machines_of_its_own_is_spread_where_that_is_offered() -> None:
+    pools = (Pool("a", 6, per_node=2, unconsolidated="far"),)
+    rates = [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.5]]
+    problem = Problem.columnar(pools, rates, gang=[1, 1, 1, 2])
+    first = Player(problem, Settings()).next([[1, 0]] * 4)
+    assert first.column.tolist() == [0, 0, 0, 0]
+    assert len(first.nodes[3]) == 1
+    assert len({first.nodes[job][0][0] for job in range(3)}) == 2, "the singles share machines"
 
 
 def test_a_job_may_ask_to_be_held() -> None:

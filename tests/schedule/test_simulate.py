@@ -260,8 +260,8 @@ def test_a_simulated_round_is_the_live_round(name: str) -> None:
     pools = (Pool("fast", 1), Pool("slow", 1))
     plan = what_if(Snapshot("given", 0.0, pools, views), settings)
     found = decide_round(settings, problem_of(views, pools), State(), 0.0)
-    types = found.round.problem.types
-    assert plan.target == {str(row): types[found.round.column[row]] for row in found.round}
+    columns = found.round.problem.columns
+    assert plan.target == {str(row): columns[found.round.column[row]].key for row in found.round}
     work, table = Snapshot("given", 0.0, pools, views).workload()
     simulated = simulate(cluster_of(work, pools, table), Run(settings))
     assert {str(row) for row in np.flatnonzero(simulated.started == 0.0)} == set(plan.target)
@@ -347,8 +347,9 @@ def test_a_policy_is_shown_the_jobs_that_are_there_as_a_problem_of_their_own() -
     shown = made.problem(everybody, some, now=60.0, work_left=work.steps[some])
     for name in ("rate", "gang", "weight", "arrived", "tenant", "placed", "possible"):
         np.testing.assert_array_equal(getattr(shown, name), getattr(everybody, name)[some], name)
-    np.testing.assert_array_equal(shown.counts, everybody.counts)
-    assert (list(shown.ids), shown.types, shown.now) == (["3", "5", "17"], everybody.types, 60.0)
+    for name in ("counts", "pool_of"):
+        np.testing.assert_array_equal(getattr(shown, name), getattr(everybody, name), name)
+    assert (list(shown.ids), shown.columns, shown.now) == (["3", "5", "17"], everybody.columns, 60.0)
     assert shown.work_left.tolist() == work.steps[some].tolist()
     assert not shown.rate.flags.writeable
     assert not shown.work_left.flags.writeable

@@ -273,7 +273,7 @@ class TestSnapshot:
                     arrived=500.0, ran_s=20.0, placed="fast", placed_s=20.0, min_run_s=60.0, restarts=1, kind="k"),
             JobView("b", "y", {"fast": Throughput(1.0)}, elastic=(Configuration("fast", 2, Throughput(1.8)),)),
         )  # fmt: skip
-        pools = (Pool("fast", 4, Money.usd("2.5")), Pool("slow", 2))
+        pools = (Pool("fast", 4, Money.usd("2.5"), "z1", 2, "far"), Pool("slow", 2))
         tenants = (Tenant("x", 2.0, Quota(3, (("fast", 2),))), Tenant("y"))
         path = self.write(tmp_path, *snapshot_lines(jobs, pools, tenants, now=1000.0))
         found = read_snapshot(path)
@@ -307,7 +307,8 @@ class TestSnapshot:
             ('{"job": "a", "throughput": {"fast": NaN}}', "throughput.fast.per_s: must be a finite number"),
             ('{"job": "a", "throughput": {"fast": [1, 2, 3]}}', "steps per second, or that and its standard deviation"),
             ('{"job": "a", "throughput": {"fast": 1}, "gang": 1.5}', "gang: must be a whole number"),
-            ('{"pool": "fast", "count": "two"}', "count: must be a whole number"),
+            ('{"pool": "fast", "count": 4, "per_node": "two"}', "per_node: must be a whole number"),
+            ('{"pool": "fast", "count": 4, "unconsolidated": 5}', "unconsolidated: must be text"),
             ('{"pool": "fast", "count": 4, "zome": "a"}', "zome: there is no such field"),
             ('{"tenant": "x", "accelerators": "many"}', "accelerators: must be a whole number"),
             ('{"tenant": "x", "by_type": {"fast": 1.5}}', "by_type.fast: must be a whole number"),

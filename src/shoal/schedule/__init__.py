@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from shoal.schedule.types import (
         Allocation,
         Certificate,
+        Column,
         Configuration,
         Configurations,
         JobView,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "POLICIES", "Allocation", "Certificate", "Configuration", "Configurations", "Entity", "Infeasible",
+    "POLICIES", "Allocation", "Certificate", "Column", "Configuration", "Configurations", "Entity", "Infeasible",
     "JobView", "Pairs", "Policy", "Pool", "Problem", "Room", "SolverFailed", "by_arrival", "decide", "placed",
     "problem_of", "reason_of", "subproblem_of",
 ]  # fmt: skip
@@ -44,5 +45,5 @@ __getattr__ = on_first_use(globals(), {
     "policy.greedy": "Room by_arrival placed",
     "policy.hierarchical": "Entity",
     "policy.subproblem": "subproblem_of",
-    "types": "Allocation Certificate Configuration Configurations JobView Pairs Pool Problem",
+    "types": "Allocation Certificate Column Configuration Configurations JobView Pairs Pool Problem",
 })  # fmt: skip

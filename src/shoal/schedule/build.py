@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from shoal.core import Invalid, Tenant
-from shoal.schedule.types import Array, Configurations, JobView, Pool, Problem
+from shoal.schedule.types import Array, Column, Configurations, JobView, Pool, Problem, columns_of
 
 Colocated = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]
 
@@ -29,11 +29,11 @@ def problem_of(
     tenant_at = {name: at for at, name in enumerate(known)}
     entity_at = {name: at for at, name in enumerate(dict.fromkeys(v.entity or v.tenant for v in views))}
     kind_at = {name: at for at, name in enumerate(dict.fromkeys(_kinds(views, colocated)))}
-    columns = tuple(pool.type for pool in pools)
+    columns = columns_of(pools)
     rate, std = np.zeros((len(views), len(columns))), np.zeros((len(views), len(columns)))
     for row, view in enumerate(views):
         for at, column in enumerate(columns):
-            if (measured := view.throughput.get(column)) is not None:
+            if (measured := view.throughput.get(column.key)) is not None:
                 rate[row, at], std[row, at] = measured.per_s, measured.std_per_s
     placed = [_placed(view, columns) for view in views]
     return Problem.columnar(
@@ -69,30 +69,31 @@ def _kinds(views: Sequence[JobView], colocated: Colocated | None) -> Iterable[st
         yield view.kind or ""
 
 
-def _placed(view: JobView, columns: tuple[str, ...]) -> int:
+def _placed(view: JobView, columns: tuple[Column, ...]) -> int:
     if view.placed is None:
         return -1
-    if view.placed in columns:
-        return columns.index(view.placed)
+    for at, column in enumerate(columns):
+        if column.name == view.placed:
+            return at
     raise Invalid(f"placed on {view.placed!r}, which no pool offers", where=f"job {view.id}")
 
 
-def _pair_rates(colocated: Colocated, kind_at: Mapping[str, int], columns: tuple[str, ...]) -> Array:
+def _pair_rates(colocated: Colocated, kind_at: Mapping[str, int], columns: tuple[Column, ...]) -> Array:
     rates = np.zeros((len(kind_at), len(kind_at), len(columns)))
     for (kind, other), by_type in colocated.items():
         for at, column in enumerate(columns):
-            if column in by_type:
-                rates[kind_at[kind], kind_at[other], at], rates[kind_at[other], kind_at[kind], at] = by_type[column]
+            if column.key in by_type:
+                rates[kind_at[kind], kind_at[other], at], rates[kind_at[other], kind_at[kind], at] = by_type[column.key]
     return rates
 
 
-def _configurations(views: Sequence[JobView], columns: tuple[str, ...]) -> Configurations | None:
+def _configurations(views: Sequence[JobView], columns: tuple[Column, ...]) -> Configurations | None:
     found = [
         (row, at, each.accelerators, each.goodput.per_s)
         for row, view in enumerate(views)
         for each in view.elastic
         for at, column in enumerate(columns)
-        if column == each.type
+        if column.key == each.type
     ]
     if not found:
         return None

@@ -20,7 +20,7 @@ def reason_of(allocation: Allocation, job: int) -> Reason:
     """
     problem = allocation.problem
     time = float(allocation.time[job])
-    where = {problem.types[at]: round(float(part), 6) for at, part in _columns(allocation, job).items()}
+    where = {problem.columns[at].name: round(float(part), 6) for at, part in _columns(allocation, job).items()}
     facts = {
         "policy": allocation.policy,
         "time": time,
@@ -28,7 +28,9 @@ def reason_of(allocation: Allocation, job: int) -> Reason:
         "beside": sorted(problem.ids[at] for at in _partners(allocation, job)),
         "throughput": float(allocation.throughput[job]),
         "gang": int(problem.gang[job]),
-        "prices": dict(zip(problem.types, allocation.prices.tolist(), strict=True)),
+        "prices": {
+            column.name: float(allocation.prices[column.pool]) for column in problem.columns if not column.spread
+        },
         "limits": dict(allocation.limits),
     }
     if problem.held[job]:
@@ -70,14 +72,14 @@ def _obstacle(allocation: Allocation, job: int) -> str:
     if quotas:
         return f"{' and '.join(quotas)} is used up"
     able = np.flatnonzero(problem.possible[job])
-    names = [problem.types[at] for at in able]
+    names = [problem.columns[at].name for at in able]
     if allocation.certificate is None:
         return f"others come first on {', '.join(names)}"
-    left = (problem.counts - allocation.usage)[able]
+    left = (problem.counts - allocation.usage)[problem.pool_of[able]]
     if left.max() > LITTLE * problem.counts.max():
         return f"there is room on {names[int(left.argmax())]}, but {allocation.policy} gains nothing by giving it more"
     text = f"{', '.join(names)} are used up" if len(names) > 1 else f"{names[0]} is used up"
-    price, rate = allocation.prices[able], problem.rate[job, able]
+    price, rate = allocation.prices[problem.pool_of[able]], problem.rate[job, able]
     if (price > 0.0).sum() < 2:
         return text
     best = int(np.where(price > 0.0, rate / np.where(price > 0.0, price, 1.0), 0.0).argmax())

@@ -15,6 +15,7 @@ from shoal.schedule.policy.fair import at_least, unchanged
 from shoal.schedule.policy.reference import advanced
 from shoal.schedule.presets import ScheduleSettings, ask, rounds_of, without_holds
 from shoal.schedule.rounds import Round, Settings, State, next_round, settled
+from shoal.schedule.rounds.machines import Nodes
 from shoal.schedule.types import Allocation, Array, Index, Problem
 
 
@@ -47,6 +48,7 @@ def decide_round(
     since_s: Array | None = None,
     slice_s: Array | None = None,
     kept_s: Array | None = None,
+    nodes: Nodes | None = None,
 ) -> Decided:
     """The arrays are (m,): `since` is when a running job came to its place, `since_s` how long a job has been there or
     has waited, `slice_s` how long the time slices of a job are that does not save its work (zero: it does), `kept_s`
@@ -63,7 +65,7 @@ def decide_round(
         allocation = replace(previous, problem=asked)
     else:
         allocation = ask(settings, asked, previous, since_s=since_s, slice_s=slice_s, known=known)
-    found, after = next_round(known, asked, allocation, now, rounds, since=since, kept_s=kept_s)
+    found, after = next_round(known, asked, allocation, now, rounds, since=since, kept_s=kept_s, nodes=nodes)
     if allocation.fair is not None and settings.policy != "blend":
         after = replace(after, fair=_fair(after.fair, least, allocation.fair, now, rounds))
     return Decided(allocation, found, after, rounds.time_slice_s)
@@ -79,8 +81,8 @@ def _fair(state: State | None, problem: Problem, fair: Allocation, now: float, r
 
 def _as_if(state: State, problem: Problem) -> Problem:
     """The problem with jobs where these rounds put them."""
-    types = problem.types
-    onto = [types.index(name) if name in types else -1 for name in state.columns] + [-1]
+    names = [column.name for column in problem.columns]
+    onto = [names.index(name) if name in names else -1 for name in state.columns] + [-1]
     column_of = {name: onto[at] for name, at in zip(state.ids, state.column.tolist(), strict=True)}
     placed = np.array([column_of.get(name, -1) for name in problem.ids], np.intp)
     return problem.again(placed=placed)

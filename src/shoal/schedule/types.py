@@ -1,8 +1,8 @@
 """Inputs and results of a scheduling decision: jobs, pools, the problem, the allocation.
 
 A problem is columnar, because a cluster may have a hundred thousand jobs: no object per job is needed. `problem_of`
-in `build.py` makes one from `JobView`s. Throughout, `m` is the number of jobs and `n` the number of columns: a column
-is a pool, the accelerators of one type. Arrays are read-only.
+in `build.py` makes one from `JobView`s. Throughout, `m` is the number of jobs and `n` the number of columns; a column
+is a way to run on a pool (`Column`). Arrays are read-only.
 """
 
 from __future__ import annotations
@@ -77,11 +77,27 @@ FREE = Money()
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Accelerators of one type."""
+    """Accelerators of one type in one zone.
+
+    `unconsolidated` is the throughput key of gangs that are spread over more machines than they need; a pool that has
+    one is offered in both ways, and `per_node` then bounds how many gangs can run consolidated.
+    """
 
     type: str
     count: int
     price_per_hour: Money = FREE
+    zone: str = ""
+    per_node: int | None = None
+    unconsolidated: str | None = None
+
+
+class Column(NamedTuple):
+    """A way to run: on `pool` (an index), at the rates that jobs give for `key`; `spread` over machines or not."""
+
+    name: str
+    key: str
+    pool: int
+    spread: bool
 
 
 class Configurations(NamedTuple):
@@ -115,6 +131,18 @@ class QuotaOf(NamedTuple):
 def no_pairs() -> Pairs:
     none = np.empty(0, np.intp)
     return Pairs(none, none, none, np.empty(0))
+
+
+def columns_of(pools: Sequence[Pool]) -> tuple[Column, ...]:
+    """One column per pool, and a second one for pools that are also offered unconsolidated."""
+    types = [pool.type for pool in pools]
+    found: list[Column] = []
+    for at, pool in enumerate(pools):
+        zone = f"@{pool.zone}" if types.count(pool.type) > 1 else ""
+        found.append(Column(pool.type + zone, pool.type, at, False))
+        if pool.unconsolidated is not None:
+            found.append(Column(pool.unconsolidated + zone, pool.unconsolidated, at, True))
+    return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,28 +221,33 @@ class Problem:
         return cls(pools=tuple(pools), now=now, ids=names, rate=table, tenants=tuple(tenants), **given)
 
     @cached_property
-    def types(self) -> tuple[str, ...]:
-        return tuple(pool.type for pool in self.pools)
+    def columns(self) -> tuple[Column, ...]:
+        return columns_of(self.pools)
 
     @property
     def jobs(self) -> int:
         return len(self.rate)
 
     @cached_property
+    def pool_of(self) -> Index:
+        """(n,) the pool of each column."""
+        return np.array([column.pool for column in self.columns], np.intp)
+
+    @cached_property
     def counts(self) -> Array:
-        """(n,) accelerators."""
+        """(pools,) accelerators."""
         return np.array([pool.count for pool in self.pools], np.float64)
 
     @cached_property
     def usd_per_hour(self) -> Array:
         """(n,) price of one accelerator in each column."""
-        return np.array([pool.price_per_hour.micro_usd / 1e6 for pool in self.pools])
+        return np.array([self.pools[at].price_per_hour.micro_usd / 1e6 for at in self.pool_of])
 
     @cached_property
     def possible(self) -> Mask:
         """(m, n) where a job can run at all: a positive rate, and a pool and a quota that its gang fits in; for elastic
         jobs, a configuration that does."""
-        most = np.tile(self.counts, (len(self.tenants), 1))
+        most = np.tile(self.counts[self.pool_of], (len(self.tenants), 1))
         for quota in self.quotas:
             most[quota.tenant, quota.columns] = np.minimum(most[quota.tenant, quota.columns], quota.most)
         fits: Mask = (self.rate > 0) & (self.gang[:, None] <= most[self.tenant])
@@ -245,7 +278,7 @@ class Problem:
 
     @cached_property
     def quotas(self) -> tuple[QuotaOf, ...]:
-        types = np.array(self.types, np.str_)
+        types = np.array([self.pools[pool].type for pool in self.pool_of], np.str_)
         return tuple(
             QuotaOf(at, f"quota of {tenant.name}: {kind or 'all types'}", (types == kind) | (kind is None), limit)
             for at, tenant in enumerate(self.tenants)
@@ -265,7 +298,7 @@ class Problem:
         return _unchecked(vars(self) | changed)
 
 
-_SHARED = ("pools", "now", "tenants", "entities", "pair_rate", "types", "counts", "usd_per_hour", "quotas")
+_SHARED = ("pools", "now", "tenants", "entities", "pair_rate", "columns", "pool_of", "counts", "usd_per_hour", "quotas")
 _BY_JOB = (
     "rate", "rate_std", "gang", "weight", "work_left", "deadline", "arrived", "ran_s", "isolated_s", "placed", "held",
     "restarts", "tenant", "entity", "kind",
@@ -356,4 +389,5 @@ class Allocation:
             gang = np.where(self.configuration >= 0, chosen, gang)
         by_column: Array = gang.astype(np.float64) @ self.share
         np.add.at(by_column, self.pairs.column, self.pairs.share * gang[self.pairs.first])
-        return by_column
+        used: Array = np.bincount(problem.pool_of, by_column, minlength=len(problem.pools)).astype(np.float64)
+        return used

@@ -21,7 +21,7 @@ NAMED = 10
 def faults(problem: Problem) -> Iterator[ShoalError]:
     """Faults of the pools, of the jobs' values, and of the co-location and configuration tables."""
     yield from _pools(problem)
-    width, jobs = len(problem.pools), len(problem.rate)
+    width, jobs = len(problem.columns), len(problem.rate)
     if problem.rate.shape != (jobs, width):
         yield Invalid(f"shape {problem.rate.shape}, but the pools have {width} columns", where="rate")
         return
@@ -34,12 +34,12 @@ def faults(problem: Problem) -> Iterator[ShoalError]:
 
 
 def _pools(problem: Problem) -> Iterator[ShoalError]:
-    for name, times in Counter(problem.types).items():
+    for name, times in Counter(column.name for column in problem.columns).items():
         if times > 1:
-            yield Invalid("two pools are of this type", where=f"pool {name}")
+            yield Invalid("two pools offer this column", where=f"pool {name}", hint="give them different zones")
     for pool in problem.pools:
-        if pool.count < 0:
-            yield Invalid(f"{pool.count} accelerators", where=f"pool {pool.type}")
+        if pool.count < 0 or (pool.per_node is not None and pool.per_node < 1):
+            yield Invalid(f"{pool.count} accelerators, {pool.per_node} per node", where=f"pool {pool.type}")
 
 
 def _ids(problem: Problem) -> Iterator[ShoalError]:
@@ -50,7 +50,7 @@ def _ids(problem: Problem) -> Iterator[ShoalError]:
 
 
 def _values(problem: Problem) -> Iterator[ShoalError]:
-    width = len(problem.pools)
+    width = len(problem.columns)
     checks: tuple[tuple[str, NDArray[Any], str], ...] = (
         ("rate", ~(np.isfinite(problem.rate) & (problem.rate >= 0)), "must be finite and not negative"),
         ("rate_std", ~(problem.rate_std >= 0), "must not be negative"),
@@ -74,7 +74,7 @@ def _values(problem: Problem) -> Iterator[ShoalError]:
 
 
 def _tables(problem: Problem) -> Iterator[ShoalError]:
-    width = len(problem.pools)
+    width = len(problem.columns)
     if (rates := problem.pair_rate) is not None:
         if rates.shape != (len(rates), len(rates), width):
             yield Invalid(f"shape {rates.shape}, expected (kinds, kinds, {width})", where="pair_rate")

@@ -48,7 +48,8 @@ def _free(sub: Subproblem, column: Index) -> Index:
     pools = sub.market.constraints[0]
     taken = np.bincount(column[column >= 0], minlength=len(sub.market.rate))
     left = pools.load.T @ (pools.limit - pools.load @ taken)
-    return np.floor(left + 1e-9).astype(np.intp)
+    spread = np.array([each.spread for each in sub.problem.columns])
+    return np.where(spread, 0, np.floor(left + 1e-9)).astype(np.intp)
 
 
 def _starting(sub: Subproblem, rows: Index, free: Index) -> list[tuple[int, int]]:

@@ -63,16 +63,17 @@ class Inputs:
         trace: Path,
         play: Play,
         *,
+        unconsolidated: bool = False,
         prices: Path | None = None,
         scaled: bool = False,
     ) -> Self:
         """Everything is read and checked before anything is simulated."""
-        cluster, measure = play.cluster, play.measure_jobs
+        cluster, measure, per_node = play.cluster, play.measure_jobs, play.gpus_per_node
         changes = read_prices(prices) if prices else ()
         if is_snapshot(trace):
             snapshot = read_snapshot(trace)
             work, table = snapshot.workload()
-            pools = snapshot.pools if cluster is None else pools_of(cluster, table)
+            pools = snapshot.pools if cluster is None else pools_of(cluster, per_node, table, unconsolidated)
             if not pools:
                 raise Invalid("the snapshot has no pools", where=str(trace), hint="give --cluster")
             return cls(work, table, pools, changes, _window(measure, work.jobs))
@@ -80,7 +81,7 @@ class Inputs:
             raise Invalid("a trace needs a cluster", where="--cluster", hint="v100=8,p100=16,k80=24, say")
         philly = trace.suffix.lower() == ".csv"
         table = table_of(play.throughputs, scaled=scaled or philly)
-        pools = pools_of(cluster, table)
+        pools = pools_of(cluster, per_node, table, unconsolidated)
         reference = "v100" if "v100" in table.types else pools[0].type
         work = (
             read_philly(trace, table, reference=reference, seed=play.seed)
@@ -109,9 +110,10 @@ def _known_by_example(work: Workload, table: Throughputs) -> None:
             )  # fmt: skip
 
 
-def pools_of(text: str, table: Throughputs) -> tuple[Pool, ...]:
+def pools_of(text: str, per_node: int | None, table: Throughputs, unconsolidated: bool) -> tuple[Pool, ...]:
     """`v100=8,p100=16@1.46`: pools, with the dollars an hour of each accelerator; those of Gavel's types have the
-    prices that Gavel uses for them unless told."""
+    prices that Gavel uses for them unless told. With `unconsolidated`, gangs may run at the speeds that the table has
+    for TYPE_unconsolidated."""
     pools: list[Pool] = []
     for part in text.split(","):
         match = _POOL.fullmatch(part.strip())
@@ -121,9 +123,13 @@ def pools_of(text: str, table: Throughputs) -> tuple[Pool, ...]:
         name, count = match["type"].strip(), match["count"]
         if any(pool.type == name for pool in pools):
             raise Invalid(f"{name} is named twice", where="--cluster")
+        far = f"{name}_unconsolidated" if unconsolidated else None
         price = Money.usd(match["usd"]) if match["usd"] else GAVEL_PRICES.get(name, Money())
-        pools.append(Pool(name, int(count), price))
+        pools.append(Pool(name, int(count), price, per_node=per_node, unconsolidated=far))
     table.at([pool.type for pool in pools])
+    if unconsolidated and per_node is None:
+        raise Invalid("gangs can only be spread over machines of a known size", where="--unconsolidated",
+                      hint="add --gpus-per-node")  # fmt: skip
     return tuple(pools)
 
 

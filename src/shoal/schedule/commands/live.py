@@ -66,13 +66,13 @@ def _row(job: JobView, plan: Plan) -> dict[str, Any]:
     assert reason is not None
     share = plan.allocation.share[plan.row[job.id]]
     then = plan.target.get(job.id)
-    types = plan.allocation.problem.types
+    columns = plan.allocation.problem.columns
     return {
         "now": job.placed,
         "then": then,
         "accelerators": None if then is None else plan.size.get(job.id, job.gang),
         "changes": job.placed != then or plan.size.get(job.id, job.gang) != job.gang,
-        "shares": {kind: float(part) for kind, part in zip(types, share, strict=True) if part > 1e-6},
+        "shares": {column.name: float(part) for column, part in zip(columns, share, strict=True) if part > 1e-6},
         "reason": reason.as_json(),
     }
 

@@ -39,6 +39,11 @@ ClusterOption = Annotated[
     in_cluster("--cluster", "-c", help="As in v100=8,p100=16@1.46 (dollars an hour); else the snapshot's."),
 ]
 RoundOption = Annotated[float, in_cluster("--round", help="Seconds of a round.")]
+NodeOption = Annotated[int | None, in_cluster("--gpus-per-node", min=1, help="Accelerators of a machine.")]
+SpreadFlag = Annotated[
+    bool,
+    in_cluster("--unconsolidated", help="Let gangs be spread over machines, at the speeds of TYPE_unconsolidated."),
+]
 PoliciesOption = Annotated[str, in_policy("--policy", "-p", help="One, or several separated by commas.")]
 AgnosticFlag = Annotated[bool, in_policy("--agnostic", help="Policies take all types for equal.")]
 SharingFlag = Annotated[bool, in_policy("--space-sharing", help="Two jobs may share accelerators.")]
@@ -68,6 +73,7 @@ class Play:
     cluster: ClusterOption = None
     round: RoundOption = 360.0
     seed: SeedOption = 0
+    gpus_per_node: NodeOption = None
     measure_jobs: MeasureOption = None
     restart_cost: RestartOption = 0.0
     lengths: LengthsOption = "known"

@@ -31,6 +31,7 @@ from shoal.schedule.commands.options import (
     ScaleFlag,
     SeedOption,
     SnapshotOption,
+    SpreadFlag,
     ThroughputsOption,
     TraceOption,
     in_tails,
@@ -80,6 +81,7 @@ def simulate(
     play: Play,
     forms: Forms,
     policy: PoliciesOption = "max-min",
+    unconsolidated: SpreadFlag = False,
     scale_gangs: ScaleFlag = False,
     json: OutOption = None,
     mechanism: MechanismOption = Mechanism.SHOAL,
@@ -104,7 +106,7 @@ def simulate(
         files = {option: OutFile(path, option) for option, path in asked.items() if path is not None}
         for file in files.values():
             file.check()
-        inputs = Inputs.read(trace, play, prices=prices, scaled=scale_gangs)
+        inputs = Inputs.read(trace, play, unconsolidated=unconsolidated, prices=prices, scaled=scale_gangs)
         found = played(inputs, _names(policy), play, forms, mechanism=mechanism, checkpoint=checkpoint, mtbf_h=mtbf)
         view.outcome(found, inputs, play, as_json=to_stdout, files=files)
 

@@ -142,7 +142,7 @@ def cells(found: Metrics) -> list[str]:
 
 def allocation_json(found: Allocation) -> dict[str, Any]:
     problem = found.problem
-    names = problem.types
+    names = [column.name for column in problem.columns]
     certificate = found.certificate
     return {
         "simulated": True,
@@ -159,7 +159,7 @@ def allocation_json(found: Allocation) -> dict[str, Any]:
             {"jobs": [str(problem.ids[first]), str(problem.ids[second])], "column": names[at], "time": float(part)}
             for first, second, at, part in zip(*found.pairs, strict=True)
         ],
-        "prices": dict(zip(names, found.prices.tolist(), strict=True)),
+        "prices": {name: float(found.prices[column.pool]) for name, column in zip(names, problem.columns, strict=True)},
         "limits": dict(found.limits),
         "certificate": certificate
         and {
@@ -172,7 +172,7 @@ def allocation_json(found: Allocation) -> dict[str, Any]:
 def allocation(found: Allocation) -> None:
     """Shares, prices and the certificate."""
     problem = found.problem
-    names = problem.types
+    names = [column.name for column in problem.columns]
     print(f"simulated: what {found.policy} would decide")
     rows = [
         [problem.ids[row], problem.gang[row], f"{found.throughput[row]:.4g}/s",
@@ -183,7 +183,7 @@ def allocation(found: Allocation) -> None:
     if problem.jobs > SHOWN:
         print(f"and {problem.jobs - SHOWN} more: --json has them all")
     print()
-    facts = {f"price of {name}": f"{price:.4g}" for name, price in zip(names, found.prices, strict=True)}
+    facts = {f"price of {name}": f"{found.prices[column.pool]:.4g}" for name, column in zip(names, problem.columns)}  # noqa: B905
     if found.certificate is not None:
         facts["objective"] = found.certificate.objective
         facts["value"] = f"{found.certificate.value:.6g} (at best {found.certificate.bound:.6g})"

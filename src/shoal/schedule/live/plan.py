@@ -63,8 +63,8 @@ class Plan:
         row = self.row.get(job)
         if row is None:
             return frozenset()
-        types = self.allocation.problem.types
-        return frozenset(types[at] for at in np.flatnonzero(self.allocation.share[row] > LITTLE))
+        columns = self.allocation.problem.columns
+        return frozenset(columns[at].key for at in np.flatnonzero(self.allocation.share[row] > LITTLE))
 
     def ranks(self, job: str, per_rank: Resources) -> int | None:
         """How many ranks the policy chose for the job; None where it did not choose."""
@@ -78,15 +78,16 @@ class Plan:
         row = self.row.get(job)
         if row is None or chosen is None or ways is None or chosen[row] < 0:
             return None
-        there = np.array(problem.types)[ways.column] == before.type
-        same = (ways.job == row) & (ways.accelerators == before.accelerators) & there
+        columns = [at for at, column in enumerate(problem.columns) if column.key == before.type]
+        same = (ways.job == row) & (ways.accelerators == before.accelerators) & np.isin(ways.column, columns)
         return float(ways.goodput[chosen[row]] / ways.goodput[same].max()) if same.any() else None
 
     @property
     def prices(self) -> dict[str, float]:
         """What one more accelerator of each type would add to the policy's objective."""
-        found = zip(self.allocation.problem.types, self.allocation.prices, strict=True)
-        return {kind: float(price) if price > NOISE else 0.0 for kind, price in found}
+        problem = self.allocation.problem
+        found = zip(problem.pools, self.allocation.prices, strict=True)
+        return {pool.type: float(price) if price > NOISE else 0.0 for pool, price in found}
 
     def reason(self, job: str) -> Reason | None:
         """Why a job of the round runs or waits, and the prices behind it."""
@@ -118,7 +119,7 @@ class Plan:
         problem = self.round.problem
         if not self.unsaved or (found.code == "turn" and found.facts["deficit_s"] <= 0.0):
             return {}
-        able = {problem.types[at] for at in np.flatnonzero(problem.possible[row])}
+        able = {problem.columns[at].key for at in np.flatnonzero(problem.possible[row])}
         return {job: each for job, each in self.unsaved.items() if each.kept and each.type in able}
 
     def _turn(self, job: str, row: int) -> Reason:
@@ -150,8 +151,9 @@ def make(
     )  # fmt: skip
     found, problem = decided.round, decided.round.problem
     past = noted(decided.state, found)
-    target = {ids[row]: problem.types[found.column[row]] for row in found}
-    target |= {ids[row]: problem.types[at] for row, at in enumerate(found.reserved.tolist()) if at >= 0}
+    columns = problem.columns
+    target = {ids[row]: columns[found.column[row]].key for row in found}
+    target |= {ids[row]: columns[at].key for row, at in enumerate(found.reserved.tolist()) if at >= 0}
     rank = {ids[row]: at for at, row in enumerate(decided.rank.tolist())}
     size = dict(_chosen(decided.allocation, found))
     leave = {

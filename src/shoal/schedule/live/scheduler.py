@@ -323,4 +323,4 @@ def usual(problem: Problem) -> dict[str, float]:
     """How fast each type is for the jobs that there are, in parts of each one's best."""
     best = problem.rate.max(axis=1, initial=0.0)
     parts = problem.rate[best > 0.0] / best[best > 0.0, None]
-    return {kind: float(part.mean()) for kind, part in zip(problem.types, parts.T, strict=True) if len(part)}
+    return {column.key: float(part.mean()) for column, part in zip(problem.columns, parts.T, strict=True) if len(part)}

@@ -30,7 +30,7 @@ class Estimate:
 class Oracle:
     """Learns from samples, and says what each kind of job does on each column.
 
-    Columns are accelerator types. Deterministic and without a
+    Columns are keys of pools (`Column.key`: accelerator types, and unconsolidated ones). Deterministic and without a
     clock: what it believes follows from the newest samples of each job and nothing else, whatever order they came in.
     `prior`, where there is one, is asked about kinds that were measured nowhere.
     """

@@ -19,7 +19,7 @@ def is_rate(steps: float, seconds: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """`steps` that `job` made within `seconds` on the type `column`, alone or beside a job of another kind.
+    """`steps` that `job` made within `seconds` on `column` (`Column.key`), alone or beside a job of another kind.
 
     A `kind` is what runs alike: model, batch size and gang size. Reference tables have no job: leave it empty.
     `seconds` is a difference on one machine's own clock; `at` (Unix seconds) only orders the samples, so machines

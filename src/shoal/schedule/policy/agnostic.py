@@ -18,12 +18,13 @@ ROUNDS = 200
 
 def equal_rates(problem: Problem, worth: Mapping[str, float]) -> Array:
     """(m, n) rates by which a type is worth the same to every job that can run on it; one, unless told."""
+    columns = {column.name for column in problem.columns} | {column.key for column in problem.columns}
     for name, value in worth.items():
-        if name not in problem.types or not 0.0 < value < float("inf"):
+        if name not in columns or not 0.0 < value < float("inf"):
             raise Invalid(
-                f"worth {value} of {name!r}", where="worth", hint=f"positive, of {', '.join(sorted(problem.types))}"
+                f"worth {value} of {name!r}", where="worth", hint=f"positive, of {', '.join(sorted(columns))}"
             )
-    worths = np.array([worth.get(name, 1.0) for name in problem.types])
+    worths = np.array([worth.get(column.name, worth.get(column.key, 1.0)) for column in problem.columns])
     rates: Array = np.where(problem.rate > 0.0, worths, 0.0)
     return rates
 
@@ -44,7 +45,7 @@ def evened(sub: Subproblem, outcome: Outcome) -> Outcome:
     by accident. Columns that this would overfill are weighed down until nothing is (Sinkhorn's scaling).
     """
     market, problem = sub.market, sub.problem
-    size = problem.counts.copy()
+    size = problem.counts[problem.pool_of].copy()
     able = market.rate > 0.0
     for _ in range(ROUNDS):
         spread = np.where(able, size[:, None], 0.0)

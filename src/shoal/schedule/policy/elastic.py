@@ -108,7 +108,7 @@ def _on_one(problem: Problem) -> Problem:
     """The problem in which each job that may be moved wants one accelerator, wherever it has a way to run: what a
     subproblem makes of that is what is left of pools."""
     elastic = _configurations(problem)
-    rate = np.where(problem.gang[:, None] <= problem.counts, problem.rate, 0.0)
+    rate = np.where(problem.gang[:, None] <= problem.counts[problem.pool_of], problem.rate, 0.0)
     rate[np.unique(elastic.job)] = 0.0
     rate[elastic.job, elastic.column] = 1.0
     tenants = tuple(replace(tenant, quota=Quota()) for tenant in problem.tenants)

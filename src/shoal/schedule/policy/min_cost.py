@@ -61,6 +61,6 @@ def _worth(sub: Subproblem, aim: Aim) -> tuple[Array, Array]:
         return np.zeros_like(dollars), dollars
     free = np.flatnonzero(sub.problem.usd_per_hour <= 0.0)
     if len(free):
-        name = sub.problem.types[free[0]]
+        name = sub.problem.columns[free[0]].name
         raise Invalid("throughput per dollar needs a price", where=f"pool {name}", hint="give it one, or aim at spend")
     return 1.0 / dollars, np.zeros_like(dollars)

@@ -79,7 +79,7 @@ class Reference:
         tenants = tuple(Tenant(one["name"], one["weight"], _quota(one["quota"])) for one in found["tenants"])
         jobs, ids, now = found["jobs"], tuple(map(str, found["ids"])), float(found["now"])
         given = {name: found[name] for name in (*_BY_JOB, "tenant") if name != "rate"}
-        wide = (len(jobs), len(pools))
+        wide = (len(jobs), sum(1 + (pool.unconsolidated is not None) for pool in pools))
         rate = np.array(found["rate"], np.float64).reshape(wide)
         problem = Problem.columnar(pools, rate, now=now, ids=list(map(str, jobs)), tenants=tenants, **given)
         fair = Allocation(problem, NAME, np.array(found["share"], np.float64).reshape(wide), np.zeros(len(pools)))
@@ -118,7 +118,7 @@ def advanced(before: Reference | None, problem: Problem, worked_s: Array) -> Ref
     # Jobs that are gone for real stay as they were; those that are there are as the problem has them.
     gone = goes_on.copy()
     gone[mine] = False
-    gone &= bool(told.types == problem.types) & _known_tenant(told, problem)
+    gone &= bool(told.columns == problem.columns) & _known_tenant(told, problem)
     at = np.maximum(row, -1)
     there = positions((row == _NEW) | np.append(goes_on, False)[at])
     old = row[there] >= 0

@@ -1,7 +1,7 @@
 """The part that a policy decides about: the jobs that can run and may be moved, as a market.
 
 Jobs that may not be moved yet keep their place and what they use; jobs that fit nowhere wait. The rest are the rows of
-a `Market` whose constraints are pools and quotas.
+a `Market` whose constraints are pools, quotas, and whole nodes where a pool is also offered unconsolidated.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ class Subproblem:
     @cached_property
     def norm(self) -> Array:
         """(k,) the rate that each job has in a proportional share of all accelerators (Gavel's normaliser)."""
-        part = self.problem.counts
+        part = self.problem.counts[self.problem.pool_of] * [not column.spread for column in self.problem.columns]
         # Summed column by column, so that equal jobs have equal norms to the last bit, wherever they stand.
         norm: Array = ((part / part.sum())[:, None] * self.market.rate).sum(axis=0)
         return norm
 
     @property
     def accelerators(self) -> Array:
-        """(n,) how many held jobs leave in each column."""
+        """(n,) how many held jobs leave in the pool of each column; none where gangs are spread."""
         counts = np.zeros(len(self.problem.pools))
         counts[self.pools] = self.market.limits[: len(self.pools)]
-        return counts
+        return counts[self.problem.pool_of] * [not column.spread for column in self.problem.columns]
 
     @cached_property
     def work_left(self) -> Array:
@@ -95,10 +95,16 @@ def subproblem_of(problem: Problem, *, rate: Array | None = None, space_sharing:
     left, fits = problem.counts, problem.possible.copy()
     if len(held):
         kept[held, problem.placed[held]] = 1.0
-        used = np.bincount(problem.placed[held], problem.gang[held], minlength=len(problem.pools))
+        used = np.bincount(problem.pool_of[problem.placed[held]], problem.gang[held], minlength=len(problem.pools))
         left = left - used
-        fits &= problem.gang[:, None] <= left
+        fits &= problem.gang[:, None] <= left[problem.pool_of]
         fits[held] = False
+    spread = [column.spread for column in problem.columns]
+    if any(spread):
+        fits[np.ix_(problem.gang == 1, spread)] = False
+    nodes = list(_nodes(problem, held))
+    for each in nodes:
+        fits[:, each.column] &= each.needed <= each.left
     quotas = list(quotas_of(problem, held))
     for quota in quotas:
         fits[np.ix_(quota.rows, quota.columns)] &= problem.gang[quota.rows, None] <= quota.left
@@ -108,16 +114,24 @@ def subproblem_of(problem: Problem, *, rate: Array | None = None, space_sharing:
     rates = np.where(fits, aimed, 0.0).take(free, axis=0).T.copy()
     gang = problem.gang[free].astype(np.float64)
     pools = positions(left > 0.0)
-    load = (np.arange(len(left)) == pools[:, None]).astype(np.float64)
-    names = tuple(problem.types[pool] for pool in pools)
+    load = (problem.pool_of == pools[:, None]).astype(np.float64)
+    names = tuple(_pool_name(problem, int(pool)) for pool in pools)
     constraints = [Constraint(names, gang, load, left[pools])]
+    for each in nodes:
+        if 0.0 < each.left < each.needed[free].sum():
+            of_column = (np.arange(len(problem.columns)) == each.column)[None, :].astype(np.float64)
+            constraints.append(Constraint((each.name,), each.needed[free], of_column, np.array([each.left])))
     for quota in quotas:
         weight = np.where(quota.rows[free], gang, 0.0)
-        if 0.0 < quota.left < min(weight.sum(), left[quota.columns].sum()):
+        if 0.0 < quota.left < min(weight.sum(), left[np.unique(problem.pool_of[quota.columns])].sum()):
             columns = (quota.columns & load.any(axis=0))[None, :].astype(np.float64)
             constraints.append(Constraint((quota.name,), weight, columns, np.array([quota.left])))
     market = Market(rates, np.ones(len(free)), tuple(constraints))
     return Subproblem(problem, free, kept, market, pools, _beside(problem, free) if space_sharing else None)
+
+
+def _pool_name(problem: Problem, pool: int) -> str:
+    return next(column.name for column in problem.columns if column.pool == pool)
 
 
 class Left(NamedTuple):
@@ -135,6 +149,29 @@ def quotas_of(problem: Problem, held: Index) -> Iterator[Left]:
         rows = problem.tenant == quota.tenant
         mine = held[rows[held] & quota.columns[problem.placed[held]]]
         yield Left(quota.name, rows, quota.columns, float(quota.most - problem.gang[mine].sum()))
+
+
+class _Nodes(NamedTuple):
+    """Of a pool that is offered both ways: the column of consolidated gangs, how many whole nodes each job needs there
+    (m,), and how many held jobs leave."""
+
+    name: str
+    column: int
+    needed: Array
+    left: float
+
+
+def _nodes(problem: Problem, held: Index) -> Iterator[_Nodes]:
+    """A consolidated gang takes whole nodes, and one with a rest of more than half a node takes that node too, as no
+    two such rests fit in one (a dual feasible function of bin packing)."""
+    for at, column in enumerate(problem.columns):
+        pool = problem.pools[column.pool]
+        if pool.unconsolidated is None or pool.per_node is None or column.spread:
+            continue
+        whole, rest = np.divmod(problem.gang, pool.per_node)
+        needed = (whole + (2 * rest > pool.per_node)).astype(np.float64)
+        left = -(-pool.count // pool.per_node) - needed[held[problem.placed[held] == at]].sum()
+        yield _Nodes(f"nodes of {column.name}", at, needed, float(left))
 
 
 def _beside(problem: Problem, free: Index) -> Beside:

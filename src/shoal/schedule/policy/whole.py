@@ -52,7 +52,7 @@ class _Search:
         return room
 
     def _allowed(self, column: Index, row: int, at: int) -> bool:
-        """Whether quotas leave the job room in a column, beside those that are placed."""
+        """Whether quotas and whole nodes leave the job room in a column, beside those that are placed."""
         for weight, load, limit in self._others:
             if not weight[row]:
                 continue

@@ -37,6 +37,7 @@ class Filling:
     still `waiting`; in which column places are `reserved` for a job (-1: in none)."""
 
     def __init__(self, problem: Problem) -> None:
+        self._pool_of = problem.pool_of.tolist()
         self.left = [pool.count for pool in problem.pools]
         self.column = [-1] * problem.jobs
         self.need = [0] * problem.jobs
@@ -51,7 +52,7 @@ class Filling:
 
     def take(self, tenant: Index, column: Index, need: Index) -> None:
         """What jobs of these tenants (k,) that are none of the problem's hold in these columns (k,)."""
-        held = np.bincount(column, need, minlength=len(self.left))
+        held = np.bincount(np.take(self._pool_of, column), need, minlength=len(self.left))
         self.left = [room - int(count) for room, count in zip(self.left, held, strict=True)]
         for at, columns, limit in self._quotas:
             limit[0] -= float(need[(tenant == at) & np.isin(column, list(columns))].sum())
@@ -62,18 +63,19 @@ class Filling:
         if reserving is not None and reserving.may:
             self._fill_reserving(entries, reserving)
             return
-        left, column, need_of, partner = self.left, self.column, self.need, self.partner
+        left, column, need_of, partner, pool_of = self.left, self.column, self.need, self.partner, self._pool_of
         room, waiting = sum(left), self.waiting
         if not room or not waiting:
             return
         quotas = bool(self._quotas)
         parts: Sequence[list[int]] = [part.tolist() for part in entries]
         for first, second, at, need in zip(*parts, strict=True):
-            if need > left[at] or column[first] >= 0 or (second >= 0 and column[second] >= 0):
+            pool = pool_of[at]
+            if need > left[pool] or column[first] >= 0 or (second >= 0 and column[second] >= 0):
                 continue
             if quotas and not self._within(first, second, at, need):
                 continue
-            left[at] -= need
+            left[pool] -= need
             column[first], need_of[first] = at, need
             waiting -= 1
             if second >= 0:
@@ -89,19 +91,20 @@ class Filling:
         here, used, may = reserving
         parts: Sequence[list[int]] = [part.tolist() for part in (entries.first, entries.column, entries.need)]
         for job, at, need in zip(*parts, strict=True):
+            pool = self._pool_of[at]
             if self.column[job] >= 0:
                 continue
-            room = self._aside if at in self._aside else self.left
-            if at in self._aside and not (here[job] == at and used[job] == need):
+            room = self._aside if pool in self._aside else self.left
+            if pool in self._aside and not (here[job] == at and used[job] == need):
                 continue
-            if need > room[at]:
-                if at not in self._aside and (job, at) in may and self.reserved[job] < 0:
+            if need > room[pool]:
+                if pool not in self._aside and (job, at) in may and self.reserved[job] < 0:
                     self.reserved[job] = at
-                    self._aside[at], self.left[at] = self.left[at], 0
+                    self._aside[pool], self.left[pool] = self.left[pool], 0
                 continue
             if self._quotas and not self._within(job, -1, at, need):
                 continue
-            room[at] -= need
+            room[pool] -= need
             self.column[job], self.need[job] = at, need
             self.waiting -= 1
 

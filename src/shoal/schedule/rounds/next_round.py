@@ -15,6 +15,7 @@ import numpy as np
 
 from shoal.core import Invalid
 from shoal.schedule.rounds.filling import Entries, Filling, Reserving
+from shoal.schedule.rounds.machines import Nodes, assign
 from shoal.schedule.rounds.round import Codes, Round, Why
 from shoal.schedule.rounds.settings import Settings
 from shoal.schedule.rounds.state import TOOK, WINDOW, State
@@ -33,9 +34,10 @@ def next_round(
     *,
     since: Array | None = None,
     kept_s: Array | None = None,
+    nodes: Nodes | None = None,
 ) -> tuple[Round, State]:
     """The round that begins now, and what to remember. `problem` says who runs where now (`placed`); `since` (m,) is
-    when each came there (unless told: when `state` knows that it did, else now). `kept_s`
+    when each came there (unless told: when `state` knows that it did, else now), `nodes` on which machines. `kept_s`
     (m,) is for how much longer a running job may not be moved, beside `min_run_s` and `problem.held`. A clock that goes
     back counts nothing. Raises `Invalid` for an allocation of another problem."""
     if allocation.problem is not problem:
@@ -58,13 +60,19 @@ def next_round(
     if settings.spare and filling.waiting and any(filling.left):
         filling.fill(_spare(problem, known, settings, entitled < 0, used))
     column, need = np.array(filling.column, np.intp), np.array(filling.need, np.intp)
+    before = nodes or {}
+    found = before
+    if any(pool.per_node is not None for pool in problem.pools):
+        found = _on_machines(problem, column, need, used, before)
     runs = column >= 0
     stays = runs & (column == here) & (need == used)
+    for job in found:
+        stays[job] &= before.get(job) == found[job]
     reserved = np.where(runs, -1, filling.reserved)
     why = partial(_why, runs, stays, entitled, held, known, reserved, problem, size)
     found_round = Round(
         number=known.number + 1, problem=problem, column=column, accelerators=need, kept=stays,
-        restarted=runs & known.ran & ~stays, share=known.share, deficit=known.deficit_s, judge=why,
+        restarted=runs & known.ran & ~stays, share=known.share, deficit=known.deficit_s, judge=why, nodes=found,
         reserved=reserved,
     )  # fmt: skip
     after = replace(
@@ -87,7 +95,7 @@ def _since(known: State, problem: Problem, now: float) -> Array:
 
 def _aligned(state: State, problem: Problem, now: float) -> State:
     """What is known of the jobs of this problem, in its columns; jobs that are no longer there are forgotten."""
-    columns = problem.types
+    columns = tuple(column.name for column in problem.columns)
     jobs, count = problem.jobs, len(columns)
     if state.columns == columns and (state.ids is problem.ids or state.ids == problem.ids):
         return state  # no job came or went, as in most rounds
@@ -209,13 +217,14 @@ def _may_reserve(
         return frozenset()
     row, column = np.nonzero((known.share > 0.0) & problem.possible & (~held & (size > 1))[:, None])
     found = set()
-    by_column: dict[int, list[tuple[float, int]]] = {}
+    pools = problem.pool_of
+    by_pool: dict[int, list[tuple[float, int]]] = {}
     for job in positions(held):
         bound = float("inf") if problem.held[job] and stay_s[job] <= 0.0 else float(stay_s[job])
-        by_column.setdefault(int(problem.placed[job]), []).append((bound, int(problem.gang[job])))
+        by_pool.setdefault(int(pools[problem.placed[job]]), []).append((bound, int(problem.gang[job])))
     for job, at in zip(row.tolist(), column.tolist(), strict=True):
-        stands = by_column.get(at, ())
-        room = int(problem.counts[at]) - sum(count for _, count in stands)
+        stands = by_pool.get(int(pools[at]), ())
+        room = int(problem.counts[pools[at]]) - sum(count for _, count in stands)
         if room >= size[job]:
             continue
         for leaves_s, count in sorted(stands):
@@ -240,13 +249,27 @@ def _spare(problem: Problem, known: State, settings: Settings, waits: Mask, used
     return _alone(row, column, problem.gang[row]).take(np.argsort(key, kind="stable"))
 
 
+def _on_machines(problem: Problem, column: Index, need: Index, used: Index, before: Nodes) -> Nodes:
+    """Machines for those who run; in place, who finds no place together runs spread, or waits."""
+    stays = (column >= 0) & (column == problem.placed) & (need == used)
+    found = assign(problem, column, need, stays, before)
+    for job, other in found.spread.items():
+        column[job] = other
+    for job in found.dropped:
+        column[job], need[job] = -1, 0
+    return found.nodes
+
+
 def _why(
     runs: Mask, stays: Mask, entitled: Index, held: Mask, known: State, reserved: Index, problem: Problem, size: Index
 ) -> Codes:
     """(m,) why each job runs or waits."""
     why = np.full(len(runs), Why.NO_SHARE, np.int8)
     why[known.share.any(axis=1)] = Why.TURN
-    room = problem.counts - np.bincount(problem.placed[held], problem.gang[held], minlength=len(problem.pools))
+    stood = np.bincount(
+        problem.pool_of[problem.placed[held]], problem.gang[held], minlength=len(problem.pools)
+    )  # fmt: skip
+    room = (problem.counts - stood)[problem.pool_of]
     behind = ((known.share > 0.0) & (room < size[:, None])).sum(axis=1) == (known.share > 0.0).sum(axis=1)
     why[(why == Why.TURN) & behind] = Why.BEHIND
     why[_passed_over(known, why, runs, held, size)] = Why.ROOM

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -38,10 +38,11 @@ Codes = NDArray[np.int8]
 @dataclass(frozen=True, eq=False)
 class Round:
     """One round of the jobs of `problem`. `column` (m,) is where each runs or -1, `accelerators` (m,) what it holds
-    there. `kept` (m,) are jobs that stay where they are; `restarted` (m,) ran before and must be started anew: they
-    come from another place, or from waiting. `share` and `deficit` (m, n) are what each should have in a column, and
-    the seconds that it had too little there; `judge` finds out why it is where it is (most rounds of a simulation are
-    never asked). `reserved` (m,) is the column in which places are kept free for a waiting gang, or -1."""
+    there, `nodes` which machines hold it in pools that have machines ((machine, accelerators) pairs by job). `kept`
+    (m,) are jobs that stay where they are; `restarted` (m,) ran before and must be started anew: they come from another
+    place, or from waiting. `share` and `deficit` (m, n) are what each should have in a column, and the seconds that it
+    had too little there; `judge` finds out why it is where it is (most rounds of a simulation are never asked).
+    `reserved` (m,) is the column in which places are kept free for a waiting gang, or -1."""
 
     number: int
     problem: Problem
@@ -52,6 +53,7 @@ class Round:
     share: Array
     deficit: Array
     judge: Callable[[], Codes]
+    nodes: Mapping[int, tuple[tuple[int, int], ...]]
     reserved: Index
 
     @cached_property
@@ -74,10 +76,11 @@ class Round:
         problem, why, column = self.problem, Why(int(self.why[job])), int(self.column[job])
         facts: dict[str, Any] = {
             "round": self.number,
-            "column": problem.types[column] if column >= 0 else None,
+            "column": problem.columns[column].name if column >= 0 else None,
             "accelerators": int(self.accelerators[job]),
             "shares": {
-                problem.types[at]: round(float(self.share[job, at]), 6) for at in np.flatnonzero(self.share[job] > 0)
+                problem.columns[at].name: round(float(self.share[job, at]), 6)
+                for at in np.flatnonzero(self.share[job] > 0)
             },
             "deficit_s": round(float(self.deficit_s[job]), 1),
             "restarted": bool(self.restarted[job]),

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from shoal.schedule.rounds.machines import Nodes
 from shoal.schedule.simulate.cluster import Cluster
 from shoal.schedule.simulate.options import Run
 from shoal.schedule.types import Array, Index, positions
@@ -38,6 +39,7 @@ class Actuators:
         self.restarts, self.failures = np.zeros(jobs, np.intp), np.zeros(jobs, np.intp)
         self.saves = np.random.default_rng(run.seed + SAVES).random(jobs) >= run.unsaved
         self.lost_run_s = np.zeros(jobs)
+        self.nodes: Nodes = {}
         self.running = np.empty(0, np.intp)
         self.usd_per_hour = np.zeros(0)
         self.among = 0
@@ -124,4 +126,6 @@ class Actuators:
     def _leave(self, jobs: Index, now: float) -> None:
         self.placed[jobs], self.since[jobs] = -1, now
         self._ends[jobs] = self._fails[jobs] = np.inf
+        for job in jobs.tolist():
+            self.nodes.pop(job, None)
         self.running = self.running[self.placed[self.running] >= 0]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core import Invalid
-from shoal.schedule.types import Array, Configurations, Index, Mask, Pool, Problem
+from shoal.schedule.types import Array, Configurations, Index, Mask, Pool, Problem, columns_of
 from shoal.schedule.workloads.types import NAMED, PriceChange, Throughputs, Workload
 
 
@@ -64,8 +64,9 @@ class Cluster:
     @cached_property
     def _isolated(self) -> tuple[Array, Array]:
         """(m,) the speed of each job if its time is divided among all pools as these are large, and the number of jobs
-        up to which an isolated share is all of that time."""
-        counts = np.array([float(pool.count) for pool in self.pools])
+        up to which an isolated share is all of that time. Gangs are together."""
+        columns = columns_of(self.pools)
+        counts = np.array([0.0 if column.spread else self.pools[column.pool].count for column in columns])
         return self.rate @ (counts / counts.sum()), counts.sum() / self.workload.gang
 
     def alone(self, jobs: Index, among: int) -> Array:
@@ -102,17 +103,21 @@ def cluster_of(
     prices: Sequence[PriceChange] = (),
 ) -> Cluster:
     """Raises `Invalid`, with the file and the line, for jobs of unknown speed or with gangs that fit nowhere."""
-    keys = [pool.type for pool in pools]
+    columns = columns_of(pools)
+    keys = [column.key for column in columns]
     rate, rows = throughputs.of(workload, keys)
-    counts = np.array([pool.count for pool in pools])
+    counts = np.array([pools[column.pool].count for column in columns])
+    spread = np.array([column.spread for column in columns])
     fits = (rate > 0.0) & (workload.gang[:, None] <= counts)
+    fits[np.ix_(workload.gang == 1, spread)] = False
     sizes: dict[int, Array] = {}
     if elastic:
         sizes = _elastic(workload, throughputs, keys, counts)
         fits |= np.any([speeds > 0.0 for speeds in sizes.values()], axis=0)
     _impossible(workload, pools, rate, fits)
     pair_rate, pair_kind = throughputs.beside(workload, rows, keys) if space_sharing else (None, None)
-    ordered = tuple(sorted((change for change in prices if change.type in keys), key=lambda change: change.at_s))
+    known = {pool.type for pool in pools}
+    ordered = tuple(sorted((change for change in prices if change.type in known), key=lambda change: change.at_s))
     return Cluster(workload, tuple(pools), rate, pair_rate, pair_kind, sizes, ordered)
 
 

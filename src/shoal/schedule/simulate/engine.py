@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -140,7 +139,7 @@ class _Simulation:
             change = prices[self._prices_at]
             self._prices_at += 1
             self._pools = tuple(
-                replace(p, price_per_hour=Money.usd(change.usd_per_hour))
+                Pool(p.type, p.count, Money.usd(change.usd_per_hour), p.zone, p.per_node, p.unconsolidated)
                 if p.type == change.type else p
                 for p in self._pools
             )  # fmt: skip
@@ -205,11 +204,12 @@ class _Simulation:
         problem, active, there = self._problem(), self._active, self._there
         since = there.since[active]
         kept = self._kept(problem, since)
+        row_of = {job: row for row, job in enumerate(active.tolist())} if there.nodes else {}
         before = self._cpu_s()
         decided = decide_round(
             self._run.settings, problem, self._state, self._now, since=since, since_s=self._now - since,
             previous=self._last.allocation if self._last is not None else None, slice_s=kept.slice_s,
-            kept_s=kept.keeps_s,
+            kept_s=kept.keeps_s, nodes={row_of[job]: places for job, places in there.nodes.items()},
         )  # fmt: skip
         self._decisions.append(self._cpu_s() - before)
         self._state, self._last, self._decided_for = decided.state, decided, active
@@ -221,6 +221,7 @@ class _Simulation:
         there.stop(active[ran & ~found.kept], self._now)
         new = positions((found.column >= 0) & ~found.kept)
         there.start(active[new], found.column[new], found.accelerators[new], self._now)
+        there.nodes = {int(active[row]): places for row, places in found.nodes.items()}
 
     def _kept(self, problem: Problem, since: Array) -> Kept:
         """For how much longer running jobs keep their places because they would lose their work, and how long the time
@@ -230,9 +231,10 @@ class _Simulation:
         if not self._run.unsaved:
             return Kept(none, none)
         saving_s = time_slice_s(self._run.settings)
+        names = [column.key for column in problem.columns]
         running = problem.placed >= 0
         waiting = [
-            ([problem.types[at] for at in positions(problem.possible[row])], self._now - since[row])
+            ([names[at] for at in positions(problem.possible[row])], self._now - since[row])
             for row in positions(~running).tolist()
         ]
         self._waited_since = waited_for(waiting, self._waited_since, self._now)
@@ -240,7 +242,7 @@ class _Simulation:
         lost = there.lost_run_s[active]
         keeps, slices = none, np.where(unsaved & ~running & (lost > saving_s), lost, 0.0)
         for row in positions(unsaved & running).tolist():
-            wanted = self._waited_since.get(problem.types[int(problem.placed[row])])
+            wanted = self._waited_since.get(names[int(problem.placed[row])])
             lose_s = self._now - float(since[row])
             keeps[row] = keeps_s(lose_s, float(since[row]), float(lost[row]), self._now, wanted, saving_s)
             slices[row] = lose_s + keeps[row]
@@ -254,7 +256,7 @@ class _Simulation:
             return
         running = there.running
         columns, sizes = there.placed[running], there.size[running]
-        left = everybody.counts - np.bincount(columns, sizes, minlength=len(everybody.pools))
+        left = everybody.counts - np.bincount(everybody.pool_of[columns], sizes, minlength=len(everybody.pools))
         least = 1 if self._cluster.sizes else self._cluster.workload.gang[waiting].min()
         if left.max() < least:
             return

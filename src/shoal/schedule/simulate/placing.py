@@ -1,7 +1,7 @@
 """Simulated placing: what becomes free between two rounds is given out at once, in the order of the last round.
 
 First the jobs of the round that have not come to run yet, then those with a share of a free type, then any; as
-`live.placing` does. Places that are reserved for a gang stay free.
+`live.placing` does with nodes. Places that are reserved for a gang stay free.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def free_places(problem: Problem, filling: Filling, last: Decided | None, before
     filling.fill(_entries(planned, target[planned], problem.gang[planned]))
     for row in planned[reserved[planned]].tolist():
         if filling.column[row] < 0:
-            filling.left[int(target[row])] = 0
+            filling.left[int(problem.pool_of[target[row]])] = 0
     for ways in (problem.possible & (share > 0.0), problem.possible):
         _spare(problem, filling, order, ways, last)
     column, need = np.array(filling.column, np.intp), np.array(filling.need, np.intp)
@@ -66,9 +66,10 @@ def _spare(problem: Problem, filling: Filling, order: Index, ways: Mask, last: D
     if not filling.waiting or not any(filling.left):
         return
     if problem.configurations is None:
-        ways = ways & (problem.gang[:, None] <= np.array(filling.left))
+        ways = ways & (problem.gang[:, None] <= np.array(filling.left)[problem.pool_of])
     order = order[ways[order].any(axis=1)]
-    price = np.zeros(len(problem.pools)) if last is None else last.allocation.prices
+    prices = np.zeros(len(problem.pools)) if last is None else last.allocation.prices
+    price = prices[problem.pool_of]
     for row in order.tolist():
         if filling.column[row] >= 0 or not any(filling.left):
             continue
@@ -90,6 +91,6 @@ def _sizes(problem: Problem, filling: Filling, row: int) -> dict[int, int]:
     found: dict[int, int] = {}
     for at in positions(ways.job == row).tolist():
         column, size = int(ways.column[at]), int(ways.accelerators[at])
-        if size <= filling.left[column]:
+        if size <= filling.left[int(problem.pool_of[column])]:
             found[column] = max(size, found.get(column, 0))
     return found

@@ -4,7 +4,7 @@ The first line says what it is and when it was taken; each other line is one thi
 later lines about the same job or pool replace earlier ones, so that a log of events is a snapshot as well:
 
     {"shoal": "schedule", "version": 1, "now": 1700000000.0}
-    {"pool": "v100", "count": 8, "usd_per_hour": 2.48}
+    {"pool": "v100", "count": 8, "usd_per_hour": 2.48, "per_node": 4, "zone": "a", "unconsolidated": "v100_far"}
     {"tenant": "vision", "weight": 2.0, "accelerators": 16, "by_type": {"v100": 4}}
     {"job": "j1", "tenant": "vision", "throughput": {"v100": 31.2, "k80": [4.8, 0.5]}, "gang": 2, "work_left": 1e6}
     {"beside": ["resnet", "lm"], "type": "v100", "rates": [20.1, 12.5]}
@@ -140,13 +140,20 @@ class _Pool(_Thing):
     pool: str
     count: int
     usd_per_hour: float = 0.0
+    zone: str | None = None
+    per_node: int | None = None
+    unconsolidated: str | None = None
 
     @classmethod
     def of(cls, pool: Pool) -> _Pool:
-        return cls(pool=pool.type, count=pool.count, usd_per_hour=pool.price_per_hour.micro_usd / 1e6)
+        return cls(
+            pool=pool.type, count=pool.count, usd_per_hour=pool.price_per_hour.micro_usd / 1e6, zone=pool.zone or None,
+            per_node=pool.per_node, unconsolidated=pool.unconsolidated,
+        )  # fmt: skip
 
     def told(self) -> Pool:
-        return Pool(self.pool, self.count, Money.usd(self.usd_per_hour))
+        price = Money.usd(self.usd_per_hour)
+        return Pool(self.pool, self.count, price, self.zone or "", self.per_node, self.unconsolidated)
 
 
 class _Tenant(_Thing):
@@ -227,7 +234,7 @@ class _Reader:
     def __init__(self, path: Path | str) -> None:
         self._lines = Lines(path)
         self._now = math.nan
-        self._pools: dict[str, Pool] = {}
+        self._pools: dict[tuple[str, str], Pool] = {}
         self._tenants: dict[str, Tenant] = {}
         self._jobs: dict[str, JobView] = {}
         self._at: dict[str, int] = {}
@@ -272,7 +279,7 @@ class _Reader:
             case _Head():
                 self._now = thing.now
             case _Pool():
-                self._pools[thing.pool] = thing.told()
+                self._pools[thing.pool, thing.zone or ""] = thing.told()
             case _Tenant():
                 self._tenants[thing.tenant] = thing.told()
             case _Job():

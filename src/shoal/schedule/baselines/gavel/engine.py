@@ -2,7 +2,7 @@
 
 It goes from round to round. A round counts as Gavel's does: a job does whole steps in it, one that ends in
 its middle leaves its accelerators idle until its end, who arrives in its middle waits for the next, and a round in
-which all end early is cut short. It has no failures and no changes of prices.
+which all end early is cut short. It has no failures, no changes of prices and no machines.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def play(cluster: Cluster, run: Run, measured: range, on_progress: OnProgress, c
     """Simulate until all measured jobs are done. Raises what the policy raises; `Invalid` if jobs can never run, or for
     what Gavel does not know."""
     assert run.baseline is not None
-    if cluster.prices:
-        raise Invalid("Gavel's rounds know no prices that change", hint="with --mechanism shoal")
+    if cluster.prices or any(pool.per_node is not None for pool in cluster.pools):
+        raise Invalid("Gavel's rounds know no machines, and no prices that change", hint="with --mechanism shoal")
     return _Replay(cluster, run, run.baseline, measured, on_progress, cpu_s).result()
 
 

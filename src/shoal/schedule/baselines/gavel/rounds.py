@@ -140,7 +140,7 @@ class GavelRounds:
     def _adopt(self, problem: Problem) -> None:
         """Make arrays for a new set of jobs, with what is known of those that were there before."""
         if self._problem is None:
-            self._share = self._credit = self._received = np.empty((0, len(problem.pools)))
+            self._share = self._credit = self._received = np.empty((0, len(problem.columns)))
         rows = self._rows(problem.ids)
         fresh = positions(rows < 0)
         now_at = np.full(len(self._row_of) + 1, -1, np.intp)  # for each old row its new one, or -1 (last: -1)
