@@ -180,6 +180,7 @@ def test_a_store_with_much_more_work_than_the_others_is_left_out_of_some_rounds_
     turns = whose_turn({flooding: left_out, **dict.fromkeys(others, 0)})
     assert [turns.get(one) for one in others] == [1024] * 3
     assert turns.get(flooding) == rows
+    assert whose_turn({(more := Asking(21)): 3, **dict.fromkeys(others, 0)})[more] == 10
 
 
 def test_little_is_never_much():
