@@ -56,6 +56,30 @@ def test_a_store_closes_without_the_threads_that_others_use(tmp_path, make):
     threads.close()
 
 
+def test_a_store_that_gave_its_memory_back_flushes_the_log_that_is_there(tmp_path, make, monkeypatch):
+    threads, real, flushed = WriterThreads(), os.fdatasync, []
+    path = tmp_path / "one.db"
+    store = open_store(f"sqlite:///{path}", threads=threads)
+
+    def noted(file):
+        if str(Path(f"/proc/self/fd/{file}").readlink()).startswith(f"{path}-wal"):
+            flushed.append(os.fstat(file).st_ino == Path(f"{path}-wal").stat().st_ino)
+        real(file)
+
+    async def scene():
+        store.acquire("a")
+        monkeypatch.setattr(os, "fdatasync", noted)
+        for number in range(3):
+            await store.submit(make.job(f"job-{number}"), [])
+            store.release_memory()
+
+    asyncio.run(scene())
+    assert flushed == [True] * 3
+    assert sorted(job.id for job in store.jobs(JobFilter())) == ["job-0", "job-1", "job-2"]
+    store.close()
+    threads.close()
+
+
 def test_a_write_is_acknowledged_once_it_is_on_disk(tmp_path, make, monkeypatch):
     flushed, on_disk, real = threading.Event(), [], os.fdatasync
 
@@ -156,6 +180,7 @@ def test_a_store_with_much_more_work_than_the_others_is_left_out_of_some_rounds_
     turns = whose_turn({flooding: left_out, **dict.fromkeys(others, 0)})
     assert [turns.get(one) for one in others] == [1024] * 3
     assert turns.get(flooding) == rows
+    assert whose_turn({(more := Asking(21)): 3, **dict.fromkeys(others, 0)})[more] == 10
 
 
 def test_little_is_never_much():

@@ -114,11 +114,11 @@ class Database:
             raise self.failure(error) from error
 
     def release_memory(self) -> None:
-        """Give up the pages that SQLite keeps for the next statements: tens of megabytes after a busy time. Waits for
-        what is being written."""
+        """Give up what SQLite keeps for the next statements: pages, and statements of hundreds of rows with the last
+        values that they were given. These go with their connection alone. Waits for what is being written."""
         with self.lock:
-            if self.is_sqlite and not self.in_memory and self._writer is not None:
-                self._writer.connection.cursor().execute("PRAGMA shrink_memory").close()
+            if self.is_sqlite:
+                self.discard_writer()
 
     def close(self) -> None:
         with self.lock:

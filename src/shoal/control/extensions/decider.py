@@ -24,7 +24,7 @@ Decide = Callable[[Snapshot], Decision]
 
 class Decider(BackgroundLoop):
     """Runs a decision whenever something changed; `started` is told of every job that got a place, and `decided` that
-    a decision is written down. With `put_off` a start is written with the job's next step, or after some seconds: what
+    a decision is written down. With `put_off` a start is written with the job's next step, or after half a minute: what
     it is given to writes it down, and a control plane that opens anew asks that first."""
 
     def __init__(
@@ -172,7 +172,7 @@ def _starts(change: Change) -> bool:
 
 _COALESCE_ABOVE_S = 0.002
 
-_WRITE_AFTER_S = 5.0
+_WRITE_AFTER_S = 30.0
 """A start that was put off is written down after this time; most jobs have had their next step then."""
 
 _NOTE_AFTER_S = 0.25
