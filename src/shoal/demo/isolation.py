@@ -94,7 +94,7 @@ def _guarded(demo: Demo, neighbour: int) -> Iterator[None]:
         for one in SERVICES if (pids := _pids(demo, one.name))
     ]  # fmt: skip
     folder = demo.stage.home / "guard"
-    guard = GuardProcess(folder, GuardSettings())
+    guard = GuardProcess(folder, GuardSettings(policy="model", max_slowdown=_MAX_SLOWDOWN))
     try:
         guard.tell([*services, {"name": "neighbour", "class": "best-effort", "pids": [neighbour]}])
         guard.tend()

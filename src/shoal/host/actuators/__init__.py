@@ -11,7 +11,7 @@ from shoal.host.actuators.freeze import CgroupFreeze, StopSignal
 from shoal.host.actuators.placement import Affinity, Binder, CoreCount, Cpuset, OwnCpus, Placement
 from shoal.host.actuators.prefetch import Prefetchers
 from shoal.host.actuators.quota import Quota
-from shoal.host.actuators.reconcile import InForce, Reconciler
+from shoal.host.actuators.reconcile import Reconciler
 from shoal.host.actuators.weight import CpuWeight
 from shoal.host.linux.fs import LINUX, Kernel
 from shoal.host.types import Domain
@@ -26,7 +26,6 @@ __all__ = [
     "CoreCount",
     "CpuWeight",
     "Cpuset",
-    "InForce",
     "Placement",
     "Prefetchers",
     "Quota",

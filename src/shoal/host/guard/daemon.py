@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import start_http_server
@@ -20,23 +20,15 @@ from shoal.base.files import write_whole
 from shoal.core import Invalid
 from shoal.host.guard.config import GuardConfig
 from shoal.host.guard.journal import Head, Journal
-from shoal.host.guard.loop import Applied, Loop, Tick
+from shoal.host.guard.loop import Loop, Machine, Tick
 from shoal.host.guard.metrics import Metrics
 from shoal.host.linux.fs import LINUX, start_time
-from shoal.host.types import TICK_S, Plan, Snapshot
+from shoal.host.types import TICK_S
 
 METRICS_EVERY_S = 1.0
 GATHER_S = 0.95
 """Ticks are in the journal a second late at most."""
 _LOOPBACK = "127.0.0.1"
-
-
-class Machine(Protocol):
-    """What the guard works on: `shoal.host.guard.live.LiveHost`, or a fake."""
-
-    def sense(self, now: float) -> Snapshot: ...
-
-    def apply(self, plan: Plan) -> Applied: ...
 
 
 class GuardDaemon:

@@ -19,7 +19,6 @@ from shoal.host.actuators.reconcile import Reconciler, place
 from shoal.host.guard.affinity import CpuAffinity
 from shoal.host.guard.config import GroupConfig, GuardConfig
 from shoal.host.guard.hostlock import HostLock
-from shoal.host.guard.loop import Applied
 from shoal.host.guard.reporting import Reporting
 from shoal.host.linux import native, topology
 from shoal.host.linux.fs import LINUX, Kernel
@@ -28,7 +27,7 @@ from shoal.host.linux.topology import Topology
 from shoal.host.sensors import Work
 from shoal.host.sensors.latency import pinned
 from shoal.host.sensors.senses import Senses
-from shoal.host.types import UNLIMITED, Group, Missing, Plan, Setting, Snapshot
+from shoal.host.types import UNLIMITED, Applied, Group, Missing, Plan, Setting, Snapshot
 from shoal.host.undo.watchdog import Watchdog
 from shoal.host.undo.write_ahead_log import WriteAheadLog
 
@@ -140,14 +139,13 @@ class LiveHost:
     def apply(self, plan: Plan) -> Applied:
         """Raises LeaseLost when the watchdog took everything back; the next call begins anew."""
         self._renew()
-        done = self._reconciler.apply(
+        return self._reconciler.apply(
             {name: group for name, (group, _) in self._groups.items()},
             {name: self._possible(plan.settings.get(name, UNLIMITED)) for name in self._groups},
             {name: self._found.get(name, NONE_FOUND) for name in self._groups},
             self._at,
             look_again=self._look_again,
         )
-        return Applied(done.settings, done.errors, done.by)
 
     def _look_again(self) -> Mapping[str, Found]:
         self._membership.look_again()
