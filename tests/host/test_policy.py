@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from host.simulate import policy_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,7 +61,7 @@ class Run:
     """Drives a policy by hand: what is applied is what was planned."""
 
     def __init__(self, name: str, controls: frozenset[Control] = MILD) -> None:
-        self.policy = make_policy(name)
+        self.policy = policy_of(name)
         self.controls = controls
         self.state = self.policy.start()
         self.applied: dict[str, Setting] = {}

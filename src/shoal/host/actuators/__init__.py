@@ -18,21 +18,8 @@ from shoal.host.types import Domain
 from shoal.host.undo.write_ahead_log import WriteAheadLog
 
 __all__ = [
-    "ActuatorChain",
-    "Affinity",
-    "BandwidthAllocation",
-    "Binder",
-    "CgroupFreeze",
-    "CoreCount",
-    "CpuWeight",
-    "Cpuset",
-    "Placement",
-    "Prefetchers",
-    "Quota",
-    "Reconciler",
-    "StopSignal",
-    "Unhindered",
-    "standard",
+    "ActuatorChain", "Affinity", "BandwidthAllocation", "Binder", "CgroupFreeze", "CoreCount", "CpuWeight",
+    "Cpuset", "Placement", "Prefetchers", "Quota", "Reconciler", "StopSignal", "Unhindered", "standard",
 ]  # fmt: skip
 
 

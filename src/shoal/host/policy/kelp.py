@@ -19,7 +19,7 @@ from shoal.host.policy.coarse import (
     more_cores,
     more_prefetchers,
 )
-from shoal.host.policy.subdomain import outside
+from shoal.host.policy.placing import outside
 from shoal.host.policy.violation import look, lowest
 from shoal.host.policy.watermarks import Pressure, pressure
 from shoal.host.types import Control, GroupState, Plan, Setting, Snapshot

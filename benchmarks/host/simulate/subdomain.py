@@ -8,15 +8,10 @@ from dataclasses import dataclass, replace
 
 from shoal.core import PriorityClass, Reason
 from shoal.host.policy.coarse import ALL, CoarseState, Kept, fewer_prefetchers, more_prefetchers
+from shoal.host.policy.placing import outside
 from shoal.host.policy.violation import look, lowest
 from shoal.host.policy.watermarks import Pressure, pressure
 from shoal.host.types import Control, Plan, Setting, Snapshot
-
-
-def outside(snapshot: Snapshot) -> frozenset[int]:
-    """Domains in which no guaranteed group runs."""
-    homes = frozenset().union(*(one.domains for one in snapshot.of(PriorityClass.GUARANTEED)))
-    return frozenset(one.domain.id for one in snapshot.domains) - homes
 
 
 @dataclass(frozen=True, slots=True)
