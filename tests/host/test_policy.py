@@ -16,7 +16,7 @@ from shoal.host.policy import POLICIES, make_policy
 from shoal.host.policy.contention import LEAST_SENSITIVITY, Contention, divide
 from shoal.host.policy.pauses import PROBE_SHARE
 from shoal.host.policy.violation import HOLD_TICKS, Quiet, Source, Watch, is_idle, look
-from shoal.host.sensors.undisturbed import Undisturbed
+from shoal.host.sensors.senses import Undisturbed
 from shoal.host.types import (
     UNLIMITED,
     Control,

@@ -45,9 +45,8 @@ def run(
     the configuration: it may be replaced while the guard runs.
     """
     from shoal.host.commands import view
-    from shoal.host.guard.daemon import spare_the_collector
+    from shoal.host.guard.daemon import guard_here, spare_the_collector
     from shoal.host.guard.follow import FollowedFile
-    from shoal.host.guard.here import guard_here
 
     spare_the_collector()
     file = _file(config, context.home)

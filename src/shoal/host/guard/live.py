@@ -43,7 +43,6 @@ class LiveHost:
     """Opened once; `close` leaves the machine as it was found. With `look_only` nothing is ever changed: for dry runs
     and for finding out what works here.
 
-    `reports` tells what groups have done instead of where their configuration says (see `shoal.host.sensors.Work`),
     `measure` finds the domains of a virtual machine again.
     Raises Conflict when another guard works on this host.
     """
@@ -54,7 +53,6 @@ class LiveHost:
         folder: Path,
         *,
         look_only: bool = False,
-        reports: Callable[[float], Mapping[str, Work]] | None = None,
         measure: Callable[[Topology], Topology] = topology.again,
         kernel: Kernel = LINUX,
     ) -> None:
@@ -78,7 +76,7 @@ class LiveHost:
             self.topology.domains,
             self._membership,
             sensors.standard(
-                self.topology.domains, steps=self._steps, reports=reports or self._reported,
+                self.topology.domains, steps=self._steps, reports=self._reported,
                 shoot=self._shooter(kernel), probing=lambda: self._probing,
                 wal=None if look_only else self._wal, kernel=kernel,
             ),
@@ -200,7 +198,7 @@ class LiveHost:
             lost, self._watchdog = self._watchdog, None
             lost.close()
             self._chain.restore()
-            self._wal.revert_all()
+            self._wal.revert()
             self._reconciler.begin_anew()
             raise
 

@@ -97,11 +97,6 @@ class Native:
         return Missing(f"no ping-pong between CPUs {cpu_a} and {cpu_b}: {os.strerror(code)}")
 
 
-def load(directory: Path = DIRECTORY) -> Native | Missing:
-    """The library, or why it is not there."""
-    return _load(directory)
-
-
 def capability(directory: Path = DIRECTORY) -> Capability:
     found = load(directory)
     if isinstance(found, Missing):
@@ -110,7 +105,8 @@ def capability(directory: Path = DIRECTORY) -> Capability:
 
 
 @functools.cache
-def _load(directory: Path) -> Native | Missing:
+def load(directory: Path = DIRECTORY) -> Native | Missing:
+    """The library, or why it is not there."""
     path = directory / "libshoalhost.so"
     if not path.exists():
         return Missing(f"{path.name} was not built: {BUILD_IT}")
