@@ -14,9 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from common import Row, parser, report
-from host.simulate import ORACLE, Comparison, compare, workload_set
-
-from shoal.host import POLICIES
+from host.simulate import NAMES, Comparison, compare, workload_set
 
 
 def rows(found: Comparison) -> Iterator[Row]:
@@ -35,7 +33,7 @@ def rows(found: Comparison) -> Iterator[Row]:
 def main() -> int:
     arguments = parser(__doc__)
     scenarios = {one.name: one for one in workload_set()}
-    arguments.add_argument("--policy", nargs="+", choices=(*POLICIES, ORACLE), default=(*POLICIES, ORACLE))
+    arguments.add_argument("--policy", nargs="+", choices=NAMES, default=NAMES)
     arguments.add_argument("--scenario", nargs="+", choices=scenarios, default=tuple(scenarios))
     arguments.add_argument("--seed", type=int, default=1, help="of the simulated noise")
     told = arguments.parse_args()

@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from common import Row, machine, parser, report
+from host.kernels import MemoryKernel
 from host.limits import Limit, guarded
 from host.rig import SETTLE_S, WINDOW_S, Phase, Rig, unlimited
 from host.simulate import compare
@@ -49,7 +50,6 @@ from shoal.core import Unavailable
 from shoal.host.actuators.pace import Pace
 from shoal.host.linux.fs import LINUX
 from shoal.host.linux.hierarchies import serving
-from shoal.host.linux.native import MemoryKernel
 from shoal.host.linux.pacer import Pacer, calibrate, window
 
 MEAN, TAIL, LEFT, APART, SETTLED_S, EFFICIENCY, COST = 0.95, 1.10, 2.1e9, 0.95, 0.3, 1.17, 0.01

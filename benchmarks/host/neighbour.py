@@ -1,7 +1,7 @@
 """A neighbour that does one thing to memory, as hard as it can: `--kernel nt-store` is the worst (streaming stores, as
 in a large memset or copy), `spin` only takes CPU time.
 
-    python benchmarks/host/neighbour.py --kernel nt-store --cpu 1
+    cd benchmarks; python -m host.neighbour --kernel nt-store --cpu 1
 
 Runs until it is killed, or its parent ends. With `--page FILE`, the first 8 bytes of the file count the bytes moved.
 """
@@ -14,9 +14,10 @@ import mmap
 import os
 from pathlib import Path
 
+from host.kernels import MemoryKernel, run_kernel
 from shoal.base.processes import end_with_parent
 from shoal.core import Unavailable
-from shoal.host.linux.native import Memory, MemoryKernel, load
+from shoal.host.linux.native import Memory, load
 from shoal.host.types import Missing
 
 MIB = 256
@@ -42,7 +43,7 @@ def main() -> None:
     moved = ctypes.c_uint64(0) if options.page is None else counter(options.page)
     memory = None if kernel is MemoryKernel.SPIN else Memory(native, options.mib << 20)
     while True:
-        native.run_kernel(kernel, memory, _SLICE_S, moved)
+        run_kernel(native, kernel, memory, _SLICE_S, moved)
 
 
 def counter(path: Path) -> ctypes.c_uint64:

@@ -1,7 +1,7 @@
 """An input pipeline as image models have it: gather a batch of encoded-size images, crop, normalise to float32, lay out
 as NCHW into a ring of staging buffers, and a first small matrix product. It lives from memory bandwidth.
 
-    SHOAL_RING=/tmp/steps.ring python benchmarks/host/pipeline.py --cpu 0
+    cd benchmarks; SHOAL_RING=/tmp/steps.ring python -m host.pipeline --cpu 0
 
 Runs until it is killed, or its parent ends; its steps are in the ring (`shoal.ring`). On Zen 4 a step of 8 images takes
 about 1 ms.

@@ -24,11 +24,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from host.kernels import MemoryKernel
 from host.limits import Feed, Limit, prefer
 from host.neighbour import counter
 from shoal.core import Unavailable
 from shoal.host.linux.fs import LINUX, family
-from shoal.host.linux.native import MemoryKernel, load
+from shoal.host.linux.native import load
 from shoal.host.linux.topology import decided
 from shoal.host.types import Missing
 from shoal.ring import ENVIRONMENT, Reader, Unit
@@ -278,6 +279,7 @@ class Rig:
     ) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [sys.executable, "-m", f"host.{module}", *arguments],
+            cwd=Path(__file__).parents[1],
             env=os.environ | (environment or {}),
             start_new_session=True,  # a scheduling group of its own, which can be put before the machine's other work
         )

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from host.kernels import MemoryKernel
 from host.limits import Limit
 from host.rig import LEAST_CPU, LEAST_STEPS, MOST_TAKEN, SETTLE_S, Phase, Rig, Window, unlimited
-from shoal.host.linux.native import MemoryKernel
 
 FLOODS = frozenset({MemoryKernel.NT_STORE, MemoryKernel.STORE, MemoryKernel.READ, MemoryKernel.TRIAD})
 STEADY_S, NOW_S, LOOK_EVERY_S = 0.5, 0.1, 0.01

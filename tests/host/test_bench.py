@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from host.kernels import MemoryKernel
 from host.neighbour import counter
 from host.pipeline import BATCH, CHANNELS, CROP, FEATURES, STAGES, Pipeline
 from host.rig import Phase, Rig, Window, told_twice
 from host.trial import compare, settled_s
 
 from shoal.core import Unavailable
-from shoal.host.linux.native import MemoryKernel
 from shoal.ring import Unit
 
 ALONE_S = 1e-3

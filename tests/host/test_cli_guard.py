@@ -232,7 +232,7 @@ def test_status_shows_what_is_in_force_and_what_went_wrong(tmp_path: Path) -> No
     kept = Journal(path, Head("static", None, started_at=time.time(), monotonic_at=0.0))
     flood = GroupState(Group("flood", PriorityClass.BEST_EFFORT), frozenset({0}))
     planned = Plan({"flood": Setting(share=0.3)})
-    lost = Tick(0, 0.0, Snapshot(0.0, (), (flood,)), planned, None, {}, faults=("flood: it was removed: made again",))
+    lost = Tick(0, 0.0, Snapshot(0.0, (), (flood,)), planned, {}, faults=("flood: it was removed: made again",))
     kept.write(lost)
     kept.write(replace(lost, number=1, at=0.1, faults=()))
     kept.close()

@@ -20,13 +20,14 @@ from shoal.host.guard.config import MECHANISMS, FollowedConfig, GuardConfig, par
 from shoal.host.guard.contradictions import contradictions
 from shoal.host.guard.daemon import GuardDaemon
 from shoal.host.guard.history import changes, present
-from shoal.host.guard.journal import Head, Journal, Record, adapter, files_of, read_journal
-from shoal.host.guard.loop import POLICY_FAULTS, Applied, Loop, Tick, tighter
+from shoal.host.guard.journal import Head, Journal, adapter, files_of, read_journal
+from shoal.host.guard.loop import POLICY_FAULTS, Loop, Record, Tick, tighter
 from shoal.host.guard.metrics import Counters, Metrics
 from shoal.host.guard.replay import replay
 from shoal.host.policy import POLICIES, make_policy
 from shoal.host.types import (
     UNLIMITED,
+    Applied,
     Control,
     Domain,
     DomainState,

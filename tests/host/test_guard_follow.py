@@ -20,13 +20,12 @@ from shoal.core import Invalid
 from shoal.host.guard.config import FollowedConfig, GroupConfig, GuardConfig, parse_config, read_config
 from shoal.host.guard.follow import FollowedFile, Following
 from shoal.host.guard.live import RECHECK_S, LiveHost, TopologyWatch
-from shoal.host.guard.loop import Applied
 from shoal.host.guard.reporting import CpuTime, Reporting, fetch
 from shoal.host.linux import topology
 from shoal.host.linux.members import Found, Process
 from shoal.host.linux.topology import Topology
 from shoal.host.sensors import Key, Quantity, Scope, StepTimes
-from shoal.host.types import Domain, Missing, Plan, Setting, Snapshot
+from shoal.host.types import Applied, Domain, Missing, Plan, Setting, Snapshot
 from shoal.ring import Ring
 
 PATIENCE_S = 30.0

@@ -9,8 +9,9 @@ import struct
 from pathlib import Path
 
 import pytest
+from host.kernels import MemoryKernel, run_kernel
 
-from shoal.host.linux.native import ABI, LatencyProbe, Memory, MemoryKernel, Native, capability, load, pinned
+from shoal.host.linux.native import ABI, LatencyProbe, Memory, Native, capability, load
 from shoal.host.types import Missing
 
 CHUNK = 256 << 10
@@ -118,7 +119,7 @@ def test_ping_pong_gives_up(native: Native) -> None:
 def test_kernels_count_what_they_move(native: Native, kernel: MemoryKernel) -> None:
     moved = ctypes.c_uint64(5)
     with Memory(native, 6 * CHUNK) as memory:
-        native.run_kernel(kernel, None if kernel is MemoryKernel.SPIN else memory, 0.01, moved)
+        run_kernel(native, kernel, None if kernel is MemoryKernel.SPIN else memory, 0.01, moved)
         data = ctypes.string_at(memory.address, memory.size)
     assert moved.value > 5
     if kernel is not MemoryKernel.SPIN:
@@ -131,11 +132,4 @@ def test_kernels_count_what_they_move(native: Native, kernel: MemoryKernel) -> N
 
 def test_kernels_refuse_memory_that_is_too_small(native: Native) -> None:
     with Memory(native, 4096) as memory, pytest.raises(OSError, match="READ"):
-        native.run_kernel(MemoryKernel.READ, memory, 0.01, ctypes.c_uint64())
-
-
-def test_pinned_gives_the_cpus_back() -> None:
-    before = os.sched_getaffinity(0)
-    with pinned(min(before)):
-        assert os.sched_getaffinity(0) == {min(before)}
-    assert os.sched_getaffinity(0) == before
+        run_kernel(native, MemoryKernel.READ, memory, 0.01, ctypes.c_uint64())

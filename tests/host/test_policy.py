@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from host.simulate import policy_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from shoal.host.policy import POLICIES, make_policy
 from shoal.host.policy.contention import LEAST_SENSITIVITY, Contention, divide
 from shoal.host.policy.pauses import PROBE_SHARE
 from shoal.host.policy.violation import HOLD_TICKS, Quiet, Source, Watch, is_idle, look
-from shoal.host.sensors.undisturbed import Undisturbed
+from shoal.host.sensors.senses import Undisturbed
 from shoal.host.types import (
     UNLIMITED,
     Control,
@@ -60,7 +61,7 @@ class Run:
     """Drives a policy by hand: what is applied is what was planned."""
 
     def __init__(self, name: str, controls: frozenset[Control] = MILD) -> None:
-        self.policy = make_policy(name)
+        self.policy = policy_of(name)
         self.controls = controls
         self.state = self.policy.start()
         self.applied: dict[str, Setting] = {}

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from shoal.core import PriorityClass
 from shoal.host import actuators
-from shoal.host.actuators import InForce, Prefetchers, Reconciler, Unhindered
+from shoal.host.actuators import Prefetchers, Reconciler, Unhindered
 from shoal.host.linux import cpus
 from shoal.host.linux.members import Members, Membership
-from shoal.host.types import Group, Setting
+from shoal.host.types import Applied, Group, Setting
 from tests.host.fake import RESCTRL_INTEL, FakeHost, FakeProcess, Machine
 from tests.host.fake.cgroups import Group as Cgroup
 from tests.host.kit import found, write_ahead_log
@@ -42,7 +42,7 @@ class World:
     membership: Membership
     members: dict[str, list[FakeProcess]]
 
-    def tick(self, plan: Mapping[str, Setting]) -> InForce:
+    def tick(self, plan: Mapping[str, Setting]) -> Applied:
         def look() -> Mapping[str, object]:
             self.membership.look_again()
             return self.membership.refresh(self.host.now)

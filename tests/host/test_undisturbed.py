@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.host.sensors.undisturbed import Undisturbed
+from shoal.host.sensors.senses import Undisturbed
 from shoal.host.types import Missing
 
 

@@ -409,6 +409,6 @@ def test_the_real_machine_is_left_as_found_by_an_orderly_end(tmp_path: Path, rea
             if actuator.capability().available:
                 actuator.apply(BATCH, members, setting)
         assert limits(pid) != before
-        assert wal.revert_all() == ()
+        assert wal.revert() == ()
         until(lambda: limits(pid) == before, "all limits are gone")
     wal.close()

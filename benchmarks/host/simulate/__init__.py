@@ -5,7 +5,7 @@ measurements of one machine (an AMD Zen 4 guest; see `physics`). The policies an
 ones that run live: only the clock, the sensors and the actuators are simulated.
 """
 
-from host.simulate.compare import ORACLE, Comparison, compare, workload_set
+from host.simulate.compare import NAMES, ORACLE, SUBDOMAIN, Comparison, compare, policy_of, workload_set
 from host.simulate.host import SimulatedHost
 from host.simulate.oracle import best_static
 from host.simulate.outcome import Outcome
@@ -25,7 +25,9 @@ from host.simulate.workloads import (
 __all__ = [
     "BEST_EFFORT",
     "GUARANTEED",
+    "NAMES",
     "ORACLE",
+    "SUBDOMAIN",
     "BestEffort",
     "Comparison",
     "Drift",
@@ -38,6 +40,7 @@ __all__ = [
     "SimulatedHost",
     "best_static",
     "compare",
+    "policy_of",
     "simulate",
     "workload_set",
 ]  # fmt: skip

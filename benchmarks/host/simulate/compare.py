@@ -9,12 +9,16 @@ from typing import Any
 from host.simulate.oracle import best_static
 from host.simulate.outcome import Outcome
 from host.simulate.run import simulate
+from host.simulate.subdomain import Subdomain
 from host.simulate.workloads import Drift, HostSpec, Mechanism, Placed, Scenario, Sensing
 from shoal.core import Invalid, PriorityClass
 from shoal.host.policy import POLICIES, make_policy
-from shoal.host.types import Control, Domain, Group
+from shoal.host.policy.exclusive import ExclusiveCpus
+from shoal.host.types import Control, Domain, Group, Policy
 
-ORACLE = "oracle"
+SUBDOMAIN, ORACLE = "subdomain", "oracle"
+NAMES = (*POLICIES, SUBDOMAIN, ORACLE)
+"""What can be compared: the guard's policies, one of Kelp's paper that no guard has, and the best fixed setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +41,20 @@ class Comparison:
         return tuple(first)
 
 
-def compare(policies: Iterable[str] = (*POLICIES, ORACLE), scenarios: Sequence[Scenario] | None = None) -> Comparison:
+def policy_of(name: str) -> Policy[Any]:
+    return ExclusiveCpus(Subdomain()) if name == SUBDOMAIN else make_policy(name)
+
+
+def compare(policies: Iterable[str] = NAMES, scenarios: Sequence[Scenario] | None = None) -> Comparison:
     """`none` is always among them: the others are measured against it. Raises `Invalid` for an unknown policy."""
     names = list(dict.fromkeys(("none", *policies)))
-    if unknown := [name for name in names if name not in POLICIES and name != ORACLE]:
-        hint = f"one of {', '.join((*POLICIES, ORACLE))}"
+    if unknown := [name for name in names if name not in NAMES]:
+        hint = f"one of {', '.join(NAMES)}"
         raise Invalid(f"there is no policy {unknown[0]!r}", where="policy", hint=hint)
     outcomes: dict[str, dict[str, Outcome]] = {}
     for scenario in workload_set() if scenarios is None else scenarios:
         outcomes[scenario.name] = {
-            name: best_static(scenario) if name == ORACLE else simulate(scenario, make_policy(name)) for name in names
+            name: best_static(scenario) if name == ORACLE else simulate(scenario, policy_of(name)) for name in names
         }
     return Comparison(outcomes)
 

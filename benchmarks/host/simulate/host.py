@@ -11,7 +11,7 @@ from host.simulate.physics import LEAK, Flow, Moment, latency_ns, moments, satur
 from host.simulate.workloads import BEST_EFFORT, GUARANTEED, Mechanism, Placed, Scenario
 from shoal.base.statistics import weighted_quantile
 from shoal.core import PriorityClass
-from shoal.host.sensors.undisturbed import Undisturbed
+from shoal.host.sensors.senses import Undisturbed
 from shoal.host.types import UNLIMITED, DomainState, GroupState, Missing, Reading, Setting, Snapshot
 
 _ABSENT = Reading(Missing("this simulated host has no such sensor"))

@@ -8,8 +8,8 @@ from typing import Any
 from host.simulate.host import SimulatedHost
 from host.simulate.outcome import Outcome, judge
 from host.simulate.workloads import Scenario
-from shoal.host.guard.loop import Applied, Loop, Tick
-from shoal.host.types import Plan, Policy
+from shoal.host.guard.loop import Loop, Tick
+from shoal.host.types import Applied, Plan, Policy
 
 _LEAST_TICK_S = 0.01
 

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from shoal.core import ShoalError, Unavailable
@@ -25,8 +24,6 @@ from shoal.demo.serving import FLOODED, SHOAL, load_of
 _LOAD_S, _FAST_LOAD_S = 3.0, 2.0
 _START_S = 30.0
 _MAX_SLOWDOWN = 1.05
-_LEAST_FREE_MIB = 512
-"""The neighbour holds 256."""
 
 Found = dict[str, Any]
 """What becomes the report's key `isolation`."""
@@ -49,14 +46,12 @@ def guard_against_a_flood(demo: Demo, measure: Callable[[Demo, Found], None] | N
 
 
 def measure_here(demo: Demo, found: Found) -> None:
-    """Fills in what it can. Raises Unavailable where there is no second CPU, or not enough memory."""
+    """Fills in what it can. Raises Unavailable where there is no second CPU."""
     from shoal.host import Pace, same_domain
 
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         raise Unavailable("a neighbour needs a second CPU, and this process may run on one only")
-    if (free := _free_mib()) < _LEAST_FREE_MIB:
-        raise Unavailable(f"{free} MiB of memory are free, and it takes {_LEAST_FREE_MIB}")
     capability = Pace().capability()
     if not capability.available:
         found["missing"].append(capability.detail)
@@ -94,7 +89,7 @@ def _guarded(demo: Demo, neighbour: int) -> Iterator[None]:
         for one in SERVICES if (pids := _pids(demo, one.name))
     ]  # fmt: skip
     folder = demo.stage.home / "guard"
-    guard = GuardProcess(folder, GuardSettings())
+    guard = GuardProcess(folder, GuardSettings(policy="model", max_slowdown=_MAX_SLOWDOWN))
     try:
         guard.tell([*services, {"name": "neighbour", "class": "best-effort", "pids": [neighbour]}])
         guard.tend()
@@ -113,13 +108,6 @@ def _pids(demo: Demo, name: str) -> list[int]:
     """Of a service's replicas, their supervisors left out."""
     jobs = {replica.job_id for replica in demo.tenants[TENANT].services.get(name).members}
     return [process.pid for process in processes_of(demo.stage.home) if process.job in jobs and not process.supervisor]
-
-
-def _free_mib() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) >> 10
-    return 0
 
 
 def _table(services: dict[str, dict[str, dict[str, Any]]]) -> Sequence[str]:

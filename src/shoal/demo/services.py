@@ -19,31 +19,21 @@ _KEPT = 200
 """Rows of each data set that its model has not seen: the requests."""
 
 
-def handwriting() -> tuple[Floats, NDArray[np.int64]]:
-    """Features (1797, 64) and labels: digits as 8 x 8 pixels of 0 to 16, in an order of their own."""
-    from sklearn.datasets import load_digits
-
-    return _shuffled(load_digits())
+_LOADERS = {"handwriting": "load_digits", "tumours": "load_breast_cancer"}
 
 
-def tumours() -> tuple[Floats, NDArray[np.int64]]:
-    """Features (569, 30), measured on pictures of cells, and labels: whether the tumour is benign."""
-    from sklearn.datasets import load_breast_cancer
+def data(service: str) -> tuple[Floats, NDArray[np.int64]]:
+    """Features (n, m) and labels (n,), in an order of their own: digits of 8 x 8 pixels of 0 to 16; measures of cells
+    on pictures, and whether the tumour is benign."""
+    from sklearn import datasets
 
-    return _shuffled(load_breast_cancer())
-
-
-def _shuffled(bunch: Any) -> tuple[Floats, NDArray[np.int64]]:
+    bunch = getattr(datasets, _LOADERS[service])()
     order = np.random.default_rng(7).permutation(len(bunch.target))
     return bunch.data[order].astype(np.float32), bunch.target[order].astype(np.int64)
 
 
-REQUESTS = {"handwriting": handwriting, "tumours": tumours}
-"""By the service's name: the data set whose first rows are asked about."""
-
-
-def requests(name: str) -> list[dict[str, Floats]]:
-    features, _ = REQUESTS[name]()
+def requests(service: str) -> list[dict[str, Floats]]:
+    features, _ = data(service)
     return [{"features": row[None]} for row in features[:_KEPT]]
 
 
@@ -56,7 +46,7 @@ class Handwriting:
     _MOVES: ClassVar = [(down, right) for down in range(-2, 3) for right in range(-2, 3)]
 
     def __init__(self) -> None:
-        features, labels = handwriting()
+        features, labels = data("handwriting")
         pictures = features[_KEPT:].reshape(-1, 8, 8)
         moved = [np.roll(pictures, move, axis=(1, 2)).reshape(-1, 64) for move in self._MOVES]
         self._examples = np.concatenate(moved)
@@ -77,7 +67,7 @@ class Tumours:
     def __init__(self) -> None:
         from sklearn.ensemble import RandomForestClassifier
 
-        features, labels = tumours()
+        features, labels = data("tumours")
         self._trees = RandomForestClassifier(50, random_state=0).fit(features[_KEPT:], labels[_KEPT:])
 
     def __call__(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -205,6 +205,16 @@ class Plan:
     next_in_s: float = TICK_S
 
 
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The limits that hold now, by group with processes; what could not be done, or was found undone, in sentences; and
+    the names of the mechanisms that hold each group's limits."""
+
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    errors: tuple[str, ...] = ()
+    by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
 State = TypeVar("State")
 
 

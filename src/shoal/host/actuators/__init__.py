@@ -11,29 +11,15 @@ from shoal.host.actuators.freeze import CgroupFreeze, StopSignal
 from shoal.host.actuators.placement import Affinity, Binder, CoreCount, Cpuset, OwnCpus, Placement
 from shoal.host.actuators.prefetch import Prefetchers
 from shoal.host.actuators.quota import Quota
-from shoal.host.actuators.reconcile import InForce, Reconciler
+from shoal.host.actuators.reconcile import Reconciler
 from shoal.host.actuators.weight import CpuWeight
 from shoal.host.linux.fs import LINUX, Kernel
 from shoal.host.types import Domain
 from shoal.host.undo.write_ahead_log import WriteAheadLog
 
 __all__ = [
-    "ActuatorChain",
-    "Affinity",
-    "BandwidthAllocation",
-    "Binder",
-    "CgroupFreeze",
-    "CoreCount",
-    "CpuWeight",
-    "Cpuset",
-    "InForce",
-    "Placement",
-    "Prefetchers",
-    "Quota",
-    "Reconciler",
-    "StopSignal",
-    "Unhindered",
-    "standard",
+    "ActuatorChain", "Affinity", "BandwidthAllocation", "Binder", "CgroupFreeze", "CoreCount", "CpuWeight",
+    "Cpuset", "Placement", "Prefetchers", "Quota", "Reconciler", "StopSignal", "Unhindered", "standard",
 ]  # fmt: skip
 
 

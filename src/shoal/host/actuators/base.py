@@ -8,6 +8,7 @@ from typing import Protocol
 from shoal.core import Capability
 from shoal.host.linux.members import Found
 from shoal.host.types import Control, Group, Setting
+from shoal.host.undo.write_ahead_log import WriteAheadLog
 
 
 class Actuator(Protocol):
@@ -41,6 +42,25 @@ class Actuator(Protocol):
     def restore(self, group: str | None = None) -> None:
         """Leave this group, or all, as they were found."""
         ...
+
+
+class Reverting:
+    """What a mechanism has in the write-ahead log is taken back group by group. `_limited` are the groups that it may
+    have something of."""
+
+    name: str
+
+    def __init__(self, wal: WriteAheadLog) -> None:
+        self._wal = wal
+        self._limited: set[str] = set()
+
+    def restore(self, group: str | None = None) -> None:
+        for name in [group] if group is not None else list(self._limited):
+            self._limited.discard(name)
+            self._wal.revert(self._scope(name))
+
+    def _scope(self, group: str) -> str:
+        return f"{group}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from shoal.core import Capability, ShoalError, Unavailable
+from shoal.host.actuators.base import Reverting
 from shoal.host.linux.fs import Kernel
 from shoal.host.linux.hierarchies import Hierarchy
 from shoal.host.linux.members import Found
@@ -15,20 +16,18 @@ from shoal.host.undo.cgroups import Directories, probing
 from shoal.host.undo.write_ahead_log import WriteAheadLog
 
 
-class ByCgroup:
+class ByCgroup(Reverting):
     """`files` has, by version of cgroups, the file that limits, and a limit to find out with whether the kernel takes
     any. `lacking` is why there may be none at all, `costs` what that costs."""
 
-    name: str
     least_share = 1.0
     files: Mapping[int, tuple[str, str]]
     lacking: str
     costs: str
 
     def __init__(self, wal: WriteAheadLog, kernel: Kernel, candidates: Iterable[Hierarchy | None]) -> None:
-        self._wal = wal
+        super().__init__(wal)
         self._kernel = kernel
-        self._limited: set[str] = set()
         self._directories: Directories | None = None
         self._file = ""
         self._detail = self.lacking
@@ -51,9 +50,7 @@ class ByCgroup:
         return Capability(self.name, works, self._detail, "" if works else self.costs)
 
     def restore(self, group: str | None = None) -> None:
-        for name in [group] if group is not None else list(self._limited):
-            self._limited.discard(name)
-            self._wal.revert(self._scope(name))
+        super().restore(group)
         if self._directories is not None:
             self._directories.release(group)
 
@@ -69,6 +66,3 @@ class ByCgroup:
         if directories:
             self._limited.add(group.name)
         return directories
-
-    def _scope(self, group: str) -> str:
-        return f"{group}/{self.name}"

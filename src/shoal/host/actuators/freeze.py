@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from shoal.core import Capability
+from shoal.host.actuators.base import Reverting
 from shoal.host.actuators.by_cgroup import ByCgroup
 from shoal.host.linux.fs import LINUX, Kernel
 from shoal.host.linux.hierarchies import serving, unified
@@ -41,37 +42,25 @@ class CgroupFreeze(ByCgroup):
         return replace(setting, frozen=bool(directories))
 
 
-class StopSignal:
+class StopSignal(Reverting):
     """By SIGSTOP. Works on any process that we may signal; its parent is told, a shell may show it."""
 
     name = "stop-signal"
     control = Control.FREEZE
     least_share = 1.0
 
-    def __init__(self, wal: WriteAheadLog) -> None:
-        self._wal = wal
-        self._stopped: set[str] = set()
-
     def capability(self) -> Capability:
         return Capability(self.name, True, "SIGSTOP and SIGCONT")
 
     def apply(self, group: Group, found: Found, setting: Setting) -> Setting:
         if not setting.frozen:
-            if group.name in self._stopped:
+            if group.name in self._limited:
                 self.restore(group.name)
             return setting
-        self._stopped.add(group.name)
+        self._limited.add(group.name)
         for process in sorted(found.processes):
             try:
                 self._wal.stop(self._scope(group.name), process.pid, process.start, signal.SIGSTOP)
             except ProcessLookupError:
                 continue
         return setting
-
-    def restore(self, group: str | None = None) -> None:
-        for name in [group] if group is not None else list(self._stopped):
-            self._stopped.discard(name)
-            self._wal.revert(self._scope(name))
-
-    def _scope(self, group: str) -> str:
-        return f"{group}/{self.name}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from shoal.core import Capability, Conflict, ShoalError, Unavailable
 from shoal.host.linux import cpus
@@ -19,24 +18,11 @@ from shoal.host.undo.cgroups import Directories, probing
 from shoal.host.undo.write_ahead_log import WriteAheadLog
 
 
-class Binding(Protocol):
-    """A way to bind groups to CPUs and NUMA nodes (None leaves memory where it is)."""
-
-    @property
-    def name(self) -> str: ...
-
-    def capability(self) -> Capability: ...
-
-    def bind(self, group: str, found: Found, allowed: frozenset[int], nodes: frozenset[int] | None) -> None: ...
-
-    def free(self, group: str) -> None: ...
-
-
 class Binder:
-    """Works out a group's CPUs from a whole setting, and has them bound. One for the actuators of all three
-    controls."""
+    """Works out a group's CPUs from a whole setting, and has them bound to these, and to NUMA nodes unless memory is to
+    stay where it is. One for the actuators of all three controls."""
 
-    def __init__(self, binding: Binding, domains: Mapping[int, Domain]) -> None:
+    def __init__(self, binding: Cpuset | Affinity, domains: Mapping[int, Domain]) -> None:
         self.binding = binding
         self.domains = domains
         self._free: dict[str, frozenset[int]] = {}

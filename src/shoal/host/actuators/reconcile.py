@@ -7,32 +7,22 @@ holds. So a limit that others took away is set again and told, or is not among w
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from shoal.host.actuators.chain import LIMITING, PLACING, ActuatorChain, Turned
 from shoal.host.actuators.pace import Pace
 from shoal.host.linux.members import NONE_FOUND, Found
-from shoal.host.types import UNLIMITED, Control, Group, Setting
+from shoal.host.types import UNLIMITED, Applied, Control, Group, Setting
 from shoal.host.undo.write_ahead_log import WriteAheadLog
 
 _NOTHING = Turned()
-
-
-@dataclass(frozen=True, slots=True)
-class InForce:
-    """The limits that hold now, by group with processes; the mechanisms that hold them; what could not be done, or was
-    found undone, in sentences."""
-
-    settings: Mapping[str, Setting] = field(default_factory=dict)
-    by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    errors: tuple[str, ...] = ()
 
 
 class Reconciler:
     """`last` is what the last call found to be in force."""
 
     def __init__(self, chain: ActuatorChain, wal: WriteAheadLog, pace: Pace | None = None) -> None:
-        self.last = InForce()
+        self.last = Applied()
         self._chain, self._wal, self._pace = chain, wal, pace
         self._told: dict[str, tuple[str, ...]] = {}
 
@@ -44,7 +34,7 @@ class Reconciler:
         now: float,
         *,
         look_again: Callable[[], Mapping[str, Found]],
-    ) -> InForce:
+    ) -> Applied:
         """Bring all groups to their settings. `look_again` finds their processes anew once some were moved: only cores
         without guaranteed work are paced. A problem is told once, until it is another."""
         before = self.last.settings
@@ -72,14 +62,14 @@ class Reconciler:
             told[name] = (*placed[name].problems, *limited.problems)
             errors += [f"{name}: {one}" for one in told[name] if one not in self._told.get(name, ())]
         self._told = told
-        self.last = InForce(
-            in_force, {name: one for name, one in by.items() if one}, (*errors, *self._wal.take_repairs())
+        self.last = Applied(
+            in_force, (*errors, *self._wal.take_repairs()), {name: one for name, one in by.items() if one}
         )
         return self.last
 
     def begin_anew(self) -> None:
         """Everything was taken back."""
-        self.last = InForce()
+        self.last = Applied()
         self._told.clear()
         self._wal.take_repairs()
 

@@ -9,8 +9,8 @@ import typer
 
 from shoal.base.console.command import FAILED, CommandContext, command
 from shoal.base.console.panels import TOOLS
+from shoal.core import NotFound
 from shoal.host.commands import run
-from shoal.host.commands.places import journal_of
 
 guard_app = typer.Typer(
     help="Keep guaranteed work at its speed while best-effort work uses what is left of memory bandwidth and caches.",
@@ -28,6 +28,14 @@ def register(app: typer.Typer) -> None:
     app.add_typer(
         guard_app, name="guard", rich_help_panel=TOOLS, short_help="Keep guaranteed work fast beside best-effort work"
     )
+
+
+def journal_of(home: Path | None, journal: Path | None) -> Path:
+    """Raises NotFound if there is none."""
+    path = journal or run.home_of(home) / "guard" / "journal.jsonl"
+    if not path.is_file():
+        raise NotFound("no guard has kept a journal there", where=str(path), hint="shoal guard run --config guard.yaml")
+    return path
 
 
 @command(guard_app, "replay", ("json",))

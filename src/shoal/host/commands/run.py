@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.base.console.command import FAILED, CommandContext, command
+from shoal.base.home import default_home
 from shoal.core import Invalid
-from shoal.host.commands.places import guard_folder, home_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,9 +45,8 @@ def run(
     the configuration: it may be replaced while the guard runs.
     """
     from shoal.host.commands import view
-    from shoal.host.guard.daemon import spare_the_collector
+    from shoal.host.guard.daemon import guard_here, spare_the_collector
     from shoal.host.guard.follow import FollowedFile
-    from shoal.host.guard.here import guard_here
 
     spare_the_collector()
     file = _file(config, context.home)
@@ -96,6 +95,10 @@ def doctor(context: CommandContext, config: ConfigOption = None) -> None:
         raise typer.Exit(FAILED)
 
 
+def home_of(home: Path | None) -> Path:
+    return home or default_home(os.environ)
+
+
 def _file(path: Path | None, home: Path | None) -> Path:
     return path or home_of(home) / "guard.yaml"
 
@@ -114,7 +117,7 @@ def _config(path: Path, policy: str | None) -> GuardConfig:
 
 
 def _folder(home: Path | None) -> Path:
-    folder = guard_folder(home)
+    folder = home_of(home) / "guard"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)
     except OSError as error:

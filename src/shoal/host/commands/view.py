@@ -120,8 +120,6 @@ def status(found: Present) -> None:
     state = f"runs (pid {found.head.pid})" if found.running else "does not run"
     mode = ", dry run: nothing is applied" if record.dry_run else ""
     print(f"guard {state}, policy {found.head.policy}{mode}; last tick {output.duration(found.age_s)} ago")
-    if found.head.simulated:
-        print("simulated: no workload ran")
     snapshot(record.snapshot, record.plan, None if record.dry_run else record.applied)
     faults(found.faults)
 

@@ -28,9 +28,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _guard(path: Path) -> None:
-    from shoal.host.guard.daemon import spare_the_collector
+    from shoal.host.guard.daemon import guard_here, spare_the_collector
     from shoal.host.guard.follow import FollowedFile
-    from shoal.host.guard.here import guard_here
 
     def note(text: str) -> None:
         print(text, file=sys.stderr, flush=True)

@@ -7,11 +7,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import start_http_server
@@ -19,24 +20,19 @@ from prometheus_client import start_http_server
 from shoal.base.files import write_whole
 from shoal.core import Invalid
 from shoal.host.guard.config import GuardConfig
+from shoal.host.guard.follow import FollowedFile, Following
 from shoal.host.guard.journal import Head, Journal
-from shoal.host.guard.loop import Applied, Loop, Tick
+from shoal.host.guard.live import LiveHost
+from shoal.host.guard.loop import Loop, Machine, Tick
 from shoal.host.guard.metrics import Metrics
 from shoal.host.linux.fs import LINUX, start_time
-from shoal.host.types import TICK_S, Plan, Snapshot
+from shoal.host.types import TICK_S
 
 METRICS_EVERY_S = 1.0
 GATHER_S = 0.95
 """Ticks are in the journal a second late at most."""
 _LOOPBACK = "127.0.0.1"
-
-
-class Machine(Protocol):
-    """What the guard works on: `shoal.host.guard.live.LiveHost`, or a fake."""
-
-    def sense(self, now: float) -> Snapshot: ...
-
-    def apply(self, plan: Plan) -> Applied: ...
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class GuardDaemon:
@@ -147,3 +143,36 @@ def spare_the_collector() -> None:
     again and again for garbage would cost more than a tick does."""
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
+
+
+def guard_here(
+    config: GuardConfig,
+    file: FollowedFile,
+    folder: Path,
+    journal: Path | None,
+    *,
+    note: Callable[[str], None],
+    dry_run: bool = False,
+    on_tick: Callable[[Tick], None] | None = None,
+    ticks: int | None = None,
+    started: Callable[[GuardDaemon, LiveHost], None] = lambda _guard, _host: None,
+) -> None:
+    """Guard this machine until a signal asks for the end, or for `ticks` ticks; then everything is as it was found. The
+    groups follow the `file`. `note` gets what the guard's owner should know; `started` is called before the first
+    tick."""
+    host = LiveHost(config, folder, look_only=dry_run)
+    try:
+        for problem in host.left:
+            note(f"left by an earlier guard: {problem}")
+        guard = GuardDaemon(config, Following(host, file, note=note), journal, dry_run=dry_run, on_tick=on_tick)
+        started(guard, host)
+        before = {one: signal.signal(one, lambda *_: guard.stop()) for one in _SIGNALS}
+        try:
+            guard.run(ticks=ticks)
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+            guard.close()
+    finally:
+        for problem in host.close():
+            note(f"could not be taken back: {problem}")

@@ -11,8 +11,8 @@ from typing import Any
 from shoal.core import Invalid, PriorityClass
 from shoal.host.guard.config import FollowedConfig, GuardConfig, read_config
 from shoal.host.guard.live import LiveHost
-from shoal.host.guard.loop import Applied, aged
-from shoal.host.types import Plan, Snapshot
+from shoal.host.guard.loop import aged
+from shoal.host.types import Applied, Plan, Snapshot
 
 _IDLE_SENSE_S = 0.5
 """How often is enough while there is nothing to protect, or nothing to protect from."""

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core import Invalid, NotFound, Reason
-from shoal.host.guard.journal import Head, Record, adapter, files_of, last_records, read_journal
+from shoal.host.guard.journal import Head, adapter, files_of, last_records, read_journal
+from shoal.host.guard.loop import Record
 from shoal.host.linux.fs import LINUX, Kernel, start_time
 from shoal.host.policy.model import MEASURING
 from shoal.host.types import UNLIMITED, Setting
@@ -69,7 +70,7 @@ class Present:
     def as_json(self) -> dict[str, Any]:
         return {
             "running": self.running, "pid": self.head.pid, "policy": self.head.policy, "age_s": self.age_s,
-            "simulated": self.head.simulated, "dry_run": self.record.dry_run,
+            "dry_run": self.record.dry_run,
             "tick": adapter(Record).dump_python(self.record, mode="json"),
             "faults": [one.as_json() for one in self.faults],
         }  # fmt: skip

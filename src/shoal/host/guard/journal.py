@@ -22,8 +22,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from shoal.core import Invalid
-from shoal.host.guard.loop import Tick
-from shoal.host.types import Plan, Setting, Snapshot
+from shoal.host.guard.loop import Record, Tick
 
 VERSION = 1
 _MODE = 0o600
@@ -44,23 +43,6 @@ class Head:
     started_at: float = 0.0
     monotonic_at: float = 0.0
     version: int = VERSION
-    simulated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A tick, without the policy's state."""
-
-    number: int
-    at: float
-    snapshot: Snapshot
-    plan: Plan
-    applied: Mapping[str, Setting]
-    changed: tuple[str, ...] = ()
-    withheld: tuple[str, ...] = ()
-    faults: tuple[str, ...] = ()
-    dry_run: bool = False
-    by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 _ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
@@ -216,11 +198,7 @@ def _inner(line: bytes) -> bytes:
 
 
 def _line(tick: Tick) -> bytes:
-    record = Record(
-        tick.number, tick.at, tick.snapshot, tick.plan, tick.applied, tick.changed, tick.withheld, tick.faults,
-        tick.dry_run, tick.by,
-    )  # fmt: skip
-    return b'{"tick":' + bytes(adapter(Record).dump_json(record, exclude_defaults=True)) + b"}\n"
+    return b'{"tick":' + bytes(adapter(Record).dump_json(tick, exclude_defaults=True)) + b"}\n"
 
 
 def _head_line(head: Head, tick: Tick) -> bytes:

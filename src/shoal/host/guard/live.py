@@ -19,7 +19,6 @@ from shoal.host.actuators.reconcile import Reconciler, place
 from shoal.host.guard.affinity import CpuAffinity
 from shoal.host.guard.config import GroupConfig, GuardConfig
 from shoal.host.guard.hostlock import HostLock
-from shoal.host.guard.loop import Applied
 from shoal.host.guard.reporting import Reporting
 from shoal.host.linux import native, topology
 from shoal.host.linux.fs import LINUX, Kernel
@@ -28,7 +27,7 @@ from shoal.host.linux.topology import Topology
 from shoal.host.sensors import Work
 from shoal.host.sensors.latency import pinned
 from shoal.host.sensors.senses import Senses
-from shoal.host.types import UNLIMITED, Group, Missing, Plan, Setting, Snapshot
+from shoal.host.types import UNLIMITED, Applied, Group, Missing, Plan, Setting, Snapshot
 from shoal.host.undo.watchdog import Watchdog
 from shoal.host.undo.write_ahead_log import WriteAheadLog
 
@@ -44,7 +43,6 @@ class LiveHost:
     """Opened once; `close` leaves the machine as it was found. With `look_only` nothing is ever changed: for dry runs
     and for finding out what works here.
 
-    `reports` tells what groups have done instead of where their configuration says (see `shoal.host.sensors.Work`),
     `measure` finds the domains of a virtual machine again.
     Raises Conflict when another guard works on this host.
     """
@@ -55,7 +53,6 @@ class LiveHost:
         folder: Path,
         *,
         look_only: bool = False,
-        reports: Callable[[float], Mapping[str, Work]] | None = None,
         measure: Callable[[Topology], Topology] = topology.again,
         kernel: Kernel = LINUX,
     ) -> None:
@@ -79,7 +76,7 @@ class LiveHost:
             self.topology.domains,
             self._membership,
             sensors.standard(
-                self.topology.domains, steps=self._steps, reports=reports or self._reported,
+                self.topology.domains, steps=self._steps, reports=self._reported,
                 shoot=self._shooter(kernel), probing=lambda: self._probing,
                 wal=None if look_only else self._wal, kernel=kernel,
             ),
@@ -140,14 +137,13 @@ class LiveHost:
     def apply(self, plan: Plan) -> Applied:
         """Raises LeaseLost when the watchdog took everything back; the next call begins anew."""
         self._renew()
-        done = self._reconciler.apply(
+        return self._reconciler.apply(
             {name: group for name, (group, _) in self._groups.items()},
             {name: self._possible(plan.settings.get(name, UNLIMITED)) for name in self._groups},
             {name: self._found.get(name, NONE_FOUND) for name in self._groups},
             self._at,
             look_again=self._look_again,
         )
-        return Applied(done.settings, done.errors, done.by)
 
     def _look_again(self) -> Mapping[str, Found]:
         self._membership.look_again()
@@ -202,7 +198,7 @@ class LiveHost:
             lost, self._watchdog = self._watchdog, None
             lost.close()
             self._chain.restore()
-            self._wal.revert_all()
+            self._wal.revert()
             self._reconciler.begin_anew()
             raise
 

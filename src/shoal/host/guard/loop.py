@@ -10,28 +10,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from shoal.core import LeaseLost, PriorityClass, Reason
-from shoal.host.types import TICK_S, UNLIMITED, DomainState, GroupState, Plan, Policy, Reading, Setting, Snapshot
+from shoal.host.types import (
+    TICK_S,
+    UNLIMITED,
+    Applied,
+    DomainState,
+    GroupState,
+    Plan,
+    Policy,
+    Reading,
+    Setting,
+    Snapshot,
+)
 
 POLICY_FAULTS = 20
 """The number of failures in a row after which the policy starts anew, and limits are lifted."""
 CHANGES_PER_MINUTE = 240
 _MINUTE_S = 60.0
-
-
-class Sense(Protocol):
-    def __call__(self, now: float) -> Snapshot:
-        """The host since the last call. Its groups' `applied` need not be filled in. May raise anything."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """The limits that are in force now, by group, what could not be done, in sentences, and the names of the mechanisms
-    that hold each group's limits."""
-
-    settings: Mapping[str, Setting]
-    errors: tuple[str, ...] = ()
-    by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Act(Protocol):
@@ -41,22 +36,36 @@ class Act(Protocol):
         ...
 
 
+class Machine(Act, Protocol):
+    """What a guard works on."""
+
+    def sense(self, now: float) -> Snapshot:
+        """The host since the last call. Its groups' `applied` need not be filled in. May raise anything."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class Tick:
+class Record:
     """What one tick saw, decided and did. `changed` are the groups whose limits were to change, `withheld` those whose
-    loosening waits for the limit on changes, `faults` what went wrong. `state` is the policy's before this tick."""
+    loosening waits for the limit on changes, `faults` what went wrong."""
 
     number: int
     at: float
     snapshot: Snapshot
     plan: Plan
-    state: Any
     applied: Mapping[str, Setting] = field(default_factory=dict)
     changed: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     dry_run: bool = False
     by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick(Record):
+    """`state` is the policy's before this tick."""
+
+    state: Any = None
 
 
 class Loop:
@@ -66,7 +75,7 @@ class Loop:
     def __init__(
         self,
         policy: Policy[Any],
-        sense: Sense,
+        sense: Callable[[float], Snapshot],
         act: Act | None,
         *,
         changes_per_minute: int = CHANGES_PER_MINUTE,
@@ -96,8 +105,8 @@ class Loop:
         plan, changed, withheld = self._limit(plan, snapshot)
         self._do(plan, faults)
         tick = Tick(
-            self._ticks, now, snapshot, plan, before, dict(self._applied), changed, withheld, tuple(faults),
-            self._act is None, self._by,
+            self._ticks, now, snapshot, plan, dict(self._applied), changed, withheld, tuple(faults),
+            self._act is None, self._by, before,
         )  # fmt: skip
         self._ticks += 1
         if self._record is not None:

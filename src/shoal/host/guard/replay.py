@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shoal.host.guard.journal import Record, read_journal, state_from_json
+from shoal.host.guard.journal import read_journal, state_from_json
+from shoal.host.guard.loop import Record
 from shoal.host.policy import make_policy
 from shoal.host.types import UNLIMITED, Plan, Policy, Setting
 

@@ -11,7 +11,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from shoal.base.processes import start_in
 
@@ -21,55 +20,6 @@ from shoal.base.processes import start_in
 _READ_BYTES = 1 << 16
 _CPUCLOCK_SCHED = 2
 _PERF_FLAG_CLOEXEC = 8
-
-
-class Kernel(Protocol):
-    """Everything raises OSError with the kernel's own errno. Paths are absolute."""
-
-    def read(self, path: str) -> str: ...
-
-    def write(self, path: str, text: str) -> None:
-        """In one write, so that the kernel takes or refuses it whole."""
-        ...
-
-    def names(self, path: str) -> tuple[str, ...]:
-        """What a directory holds, sorted."""
-        ...
-
-    def exists(self, path: str) -> bool: ...
-
-    def mkdir(self, path: str) -> None: ...
-
-    def rmdir(self, path: str) -> None: ...
-
-    def pread(self, path: str, size: int, offset: int) -> bytes: ...
-
-    def pwrite(self, path: str, data: bytes, offset: int) -> None: ...
-
-    def cpu_s(self, pid: int) -> float:
-        """CPU seconds that a process has used so far, those of threads that have ended included."""
-        ...
-
-    def affinity(self, tid: int) -> frozenset[int]: ...
-
-    def set_affinity(self, tid: int, cpus: frozenset[int]) -> None: ...
-
-    def signal(self, pid: int, start: int, signum: int) -> None:
-        """To the process of this pid that started at `start` (see `start_time`), and to no other."""
-        ...
-
-    def migrate_pages(self, pid: int, sources: frozenset[int], targets: frozenset[int]) -> None:
-        """Move a process's memory between NUMA nodes."""
-        ...
-
-    def perf_open(self, attr: bytes, cpu: int, leader: int) -> int:
-        """The descriptor of a counter of all that runs on a CPU; `attr` is a `perf_event_attr`, `leader` the descriptor
-        of its group's or -1."""
-        ...
-
-    def read_fd(self, fd: int, size: int) -> bytes: ...
-
-    def close(self, fd: int) -> None: ...
 
 
 def start_time(kernel: Kernel, pid: int) -> int | None:
@@ -123,8 +73,8 @@ def children(kernel: Kernel, pid: int, tid: int) -> tuple[int, ...]:
         return ()
 
 
-class Linux:
-    """The real one."""
+class Kernel:
+    """Everything raises OSError with the kernel's own errno. Paths are absolute."""
 
     def read(self, path: str) -> str:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -137,6 +87,7 @@ class Linux:
             os.close(fd)
 
     def write(self, path: str, text: str) -> None:
+        """In one write, so that the kernel takes or refuses it whole."""
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(fd, text.encode())
@@ -144,6 +95,7 @@ class Linux:
             os.close(fd)
 
     def names(self, path: str) -> tuple[str, ...]:
+        """What a directory holds, sorted."""
         return tuple(sorted(os.listdir(path)))
 
     def exists(self, path: str) -> bool:
@@ -170,6 +122,7 @@ class Linux:
             os.close(fd)
 
     def cpu_s(self, pid: int) -> float:
+        """CPU seconds that a process has used so far, those of threads that have ended included."""
         return time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)  # the kernel's MAKE_PROCESS_CPUCLOCK
 
     def affinity(self, tid: int) -> frozenset[int]:
@@ -179,6 +132,7 @@ class Linux:
         os.sched_setaffinity(tid, cpus)
 
     def signal(self, pid: int, start: int, signum: int) -> None:
+        """To the process of this pid that started at `start` (see `start_time`), and to no other."""
         fd = os.pidfd_open(pid)
         try:
             if start_time(self, pid) != start:
@@ -188,6 +142,7 @@ class Linux:
             os.close(fd)
 
     def migrate_pages(self, pid: int, sources: frozenset[int], targets: frozenset[int]) -> None:
+        """Move a process's memory between NUMA nodes."""
         highest = max(sources | targets)
         words = highest // 64 + 1
         masks = [(ctypes.c_ulong * words)(*_mask(nodes, words)) for nodes in (sources, targets)]
@@ -195,6 +150,8 @@ class Linux:
         _call(_number("migrate_pages"), pid, ctypes.c_ulong(words * 64 + 1), *masks)
 
     def perf_open(self, attr: bytes, cpu: int, leader: int) -> int:
+        """The descriptor of a counter of all that runs on a CPU; `attr` is a `perf_event_attr`, `leader` the descriptor
+        of its group's or -1."""
         block = ctypes.create_string_buffer(attr, len(attr))
         return _call(_number("perf_event_open"), block, -1, cpu, leader, ctypes.c_ulong(_PERF_FLAG_CLOEXEC))
 
@@ -205,7 +162,7 @@ class Linux:
         os.close(fd)
 
 
-LINUX = Linux()
+LINUX = Kernel()
 
 _NUMBERS = {
     "x86_64": {"perf_event_open": 298, "migrate_pages": 256},

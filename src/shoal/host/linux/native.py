@@ -1,4 +1,4 @@
-"""libshoalhost, bound: the latency probe, the core-to-core ping-pong, memory kernels.
+"""libshoalhost, bound: the latency probe, the core-to-core ping-pong.
 
 The library is built by CMake when Shoal is installed, where there is a compiler. `load` says `Missing` where there was
 none; nothing here fails at import. Calls let go of the interpreter's lock, so threads measure side by side.
@@ -9,9 +9,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,17 +24,6 @@ PROBE_LOADS = 300
 """About 80 us a shot at 270 ns a load."""
 BUILD_IT = "install a C++17 compiler (apt-get install g++), then install Shoal again"
 _CONSEQUENCE = "no latency probe, no check of the topology by measurement, no pacing of cores"
-
-
-class MemoryKernel(IntEnum):
-    """Memory kernels, from the hardest on its neighbours to none at all. Bytes are counted as the program sees them: a
-    plain store also reads its line first."""
-
-    NT_STORE = 0
-    STORE = 1
-    READ = 2
-    TRIAD = 3
-    SPIN = 4
 
 
 class Memory:
@@ -97,7 +83,6 @@ class Native:
         _declare(
             library, "shoal_pingpong", ctypes.c_int, ctypes.c_int, ctypes.c_int, u32, u32, u64, ctypes.POINTER(double)
         )
-        _declare(library, "shoal_kernel_run", ctypes.c_int, ctypes.c_int, pointer, size, u64, pointer)
 
     def ping_pong(
         self, cpu_a: int, cpu_b: int, *, rounds: int = 1000, repeats: int = 20, limit_s: float = 0.5
@@ -111,17 +96,6 @@ class Native:
             return best.value
         return Missing(f"no ping-pong between CPUs {cpu_a} and {cpu_b}: {os.strerror(code)}")
 
-    def run_kernel(self, kernel: MemoryKernel, memory: Memory | None, seconds: float, moved: ctypes.c_uint64) -> None:
-        """Run over `memory` again and again; `moved` grows all along by the bytes moved (by rounds, for SPIN)."""
-        address, size = (memory.address, memory.size) if memory is not None else (None, 0)
-        code = self.library.shoal_kernel_run(kernel, address, size, int(seconds * 1e9), ctypes.addressof(moved))
-        _check(code, f"memory kernel {kernel.name}")
-
-
-def load(directory: Path = DIRECTORY) -> Native | Missing:
-    """The library, or why it is not there."""
-    return _load(directory)
-
 
 def capability(directory: Path = DIRECTORY) -> Capability:
     found = load(directory)
@@ -131,7 +105,8 @@ def capability(directory: Path = DIRECTORY) -> Capability:
 
 
 @functools.cache
-def _load(directory: Path) -> Native | Missing:
+def load(directory: Path = DIRECTORY) -> Native | Missing:
+    """The library, or why it is not there."""
     path = directory / "libshoalhost.so"
     if not path.exists():
         return Missing(f"{path.name} was not built: {BUILD_IT}")
@@ -144,17 +119,6 @@ def _load(directory: Path) -> Native | Missing:
     if abi != ABI:
         return Missing(f"{path} has interface {abi}, not {ABI}: it is another version's; install Shoal again")
     return Native(library)
-
-
-@contextmanager
-def pinned(*cpus: int) -> Iterator[None]:
-    """The calling thread runs on these CPUs only, then where it ran before."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cpus)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def _declare(library: ctypes.CDLL, name: str, result: object, *arguments: object) -> None:

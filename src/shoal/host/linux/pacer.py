@@ -104,11 +104,9 @@ class Pacer:
         *,
         directory: Path = DIRECTORY,
         lease_s: float = LEASE_S,
-        cores: int | None = None,
-        burn_when_idle: bool = False,
     ) -> None:
         self._binary = directory / BINARY
-        count = cores or os.cpu_count() or 1
+        count = os.cpu_count() or 1
         size = ctypes.sizeof(_Header) + count * ctypes.sizeof(_Slot)
         self._fd = os.memfd_create(
             "shoal-pace", os.MFD_CLOEXEC
@@ -120,7 +118,7 @@ class Pacer:
         self._header.magic, self._header.version, self._header.slots = _MAGIC, _VERSION, count
         self._header.lease_ns = int(lease_s * 1e9)
         for slot in self._slots:
-            slot.cpu, slot.burn_when_idle = _UNUSED, int(burn_when_idle)
+            slot.cpu = _UNUSED
         self._slot_of: dict[int, _Slot] = {}
         self._process: subprocess.Popen[bytes] | None = None
 

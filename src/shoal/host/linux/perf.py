@@ -53,17 +53,9 @@ class Pmu:
 
     def event(self, name: str) -> Event:
         """One that the kernel names, with its scale and unit. Raises OSError for others."""
-        terms = self._kernel.read(f"{self._path}/events/{name}")
-        event = self.encoded(name, parse_terms(terms))
-        return Event(
-            name,
-            event.type,
-            event.config,
-            event.config1,
-            event.config2,
-            float(self._optional(f"events/{name}.scale") or 1),
-            self._optional(f"events/{name}.unit"),
-        )
+        terms = parse_terms(self._kernel.read(f"{self._path}/events/{name}"))
+        scale = float(self._optional(f"events/{name}.scale") or 1)
+        return self.encoded(name, terms, scale=scale, unit=self._optional(f"events/{name}.unit"))
 
     def encoded(self, name: str, terms: Mapping[str, int], *, scale: float = 1.0, unit: str = "") -> Event:
         """One by its terms (`event`, `umask`, ...), put where the device's format wants them. Raises OSError for a term

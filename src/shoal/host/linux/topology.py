@@ -157,9 +157,7 @@ def same_domain(cpu_a: int, cpu_b: int, *, measure: Measure | None = None) -> bo
     """Whether two CPUs share a cache at this moment, measured (1 to 7 ms); None when it cannot be told."""
     if measure is None:
         native = load()
-        if isinstance(native, Missing):
-            return None
-        measure = native.ping_pong
+        return None if isinstance(native, Missing) else decided(native.ping_pong(cpu_a, cpu_b))
     return decided(measure(cpu_a, cpu_b))
 
 

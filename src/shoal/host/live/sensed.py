@@ -10,7 +10,7 @@ from shoal.core import ShoalError
 from shoal.host.types import UNLIMITED, DomainState, GroupState, Setting
 
 if TYPE_CHECKING:
-    from shoal.host.guard.journal import Record
+    from shoal.host.guard.loop import Record
 
 _OLD_S = 5.0
 """The journal is a second late; a tick that is much older tells nothing of now."""

@@ -17,7 +17,6 @@ from shoal.host.policy.exclusive import ExclusiveCpus
 from shoal.host.policy.kelp import Kelp
 from shoal.host.policy.model import Model
 from shoal.host.policy.static import NoPolicy, Static
-from shoal.host.policy.subdomain import Subdomain
 from shoal.host.types import Policy
 
 __all__ = ["POLICIES", "make_policy", "policy_problems"]
@@ -26,7 +25,6 @@ POLICIES: Mapping[str, Callable[..., Policy[Any]]] = MappingProxyType({
     "none": NoPolicy,
     "static": Static,
     "core-throttle": CoreThrottle,
-    "subdomain": Subdomain,
     "kelp": Kelp,
     "model": Model,
 })  # fmt: skip

@@ -5,8 +5,10 @@ Where a group has one core left (or cores cannot be taken), its share is halved 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from shoal.host.policy.violation import Quiet, Watch
 from shoal.host.types import Control, GroupState, Setting, Snapshot
 
 _GROWTH = 0.125
@@ -29,6 +31,15 @@ class Kept:
 
 
 ALL = Kept()
+
+
+@dataclass(frozen=True, slots=True)
+class CoarseState:
+    """What each group keeps of which something was taken, and how guaranteed work fared so far."""
+
+    kept: Mapping[str, Kept] = field(default_factory=dict)
+    watch: Watch = field(default_factory=Watch)
+    quiet: Quiet = field(default_factory=Quiet)
 
 
 def fewer_cores(kept: Kept, state: GroupState, snapshot: Snapshot, *, take: int = 1) -> Kept:

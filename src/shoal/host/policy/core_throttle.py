@@ -6,12 +6,11 @@ All best-effort groups are one to it: each loses cores, whichever of them distur
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from shoal.core import PriorityClass, Reason
-from shoal.host.policy.coarse import ALL, Kept, fewer_cores, more_cores
-from shoal.host.policy.violation import Quiet, Watch, look, lowest
+from shoal.host.policy.coarse import ALL, CoarseState, Kept, fewer_cores, more_cores
+from shoal.host.policy.violation import look, lowest
 from shoal.host.types import Plan, Snapshot
 
 _HIGH, _LOW = 1.0, 0.5
@@ -20,20 +19,13 @@ _FAR = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class CoreThrottleState:
-    kept: Mapping[str, Kept] = field(default_factory=dict)
-    watch: Watch = field(default_factory=Watch)
-    quiet: Quiet = field(default_factory=Quiet)
-
-
-@dataclass(frozen=True, slots=True)
 class CoreThrottle:
     name: str = "core-throttle"
 
-    def start(self) -> CoreThrottleState:
-        return CoreThrottleState()
+    def start(self) -> CoarseState:
+        return CoarseState()
 
-    def step(self, snapshot: Snapshot, state: CoreThrottleState) -> tuple[Plan, CoreThrottleState]:
+    def step(self, snapshot: Snapshot, state: CoarseState) -> tuple[Plan, CoarseState]:
         quiet = lowest(state.quiet, snapshot)
         seen = look(snapshot, state.watch, quiet)
         kept: dict[str, Kept] = {}
@@ -61,4 +53,4 @@ class CoreThrottle:
                 reasons[name] = Reason("in-band", f"{seen.worst.group} is within what is allowed", facts)
         settings = {name: one.setting() for name, one in kept.items() if not one.whole}
         remembered = {name: one for name, one in kept.items() if not one.whole}
-        return Plan(settings, reasons), CoreThrottleState(remembered, seen.watch, quiet)
+        return Plan(settings, reasons), CoarseState(remembered, seen.watch, quiet)

@@ -10,21 +10,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from shoal.core import PriorityClass, Reason
-from shoal.host.policy.coarse import ALL, Kept, fewer_cores, fewer_prefetchers, more_cores, more_prefetchers
-from shoal.host.policy.subdomain import outside
-from shoal.host.policy.violation import Quiet, Watch, look, lowest
+from shoal.host.policy.coarse import (
+    ALL,
+    CoarseState,
+    Kept,
+    fewer_cores,
+    fewer_prefetchers,
+    more_cores,
+    more_prefetchers,
+)
+from shoal.host.policy.placing import outside
+from shoal.host.policy.violation import look, lowest
 from shoal.host.policy.watermarks import Pressure, pressure
 from shoal.host.types import Control, GroupState, Plan, Setting, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class KelpState:
+class KelpState(CoarseState):
     """`lent` is how many cores of guaranteed domains each group may use."""
 
-    kept: Mapping[str, Kept] = field(default_factory=dict)
     lent: Mapping[str, int] = field(default_factory=dict)
-    watch: Watch = field(default_factory=Watch)
-    quiet: Quiet = field(default_factory=Quiet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class Kelp:
         groups = snapshot.of(PriorityClass.BEST_EFFORT)
         if found is Pressure.UNKNOWN and not seen.hold:
             reason = Reason("blind", "nothing tells how memory or guaranteed work fares: limits are lifted")
-            return Plan({}, {one.group.name: reason for one in groups}), KelpState({}, {}, seen.watch, quiet)
+            return Plan({}, {one.group.name: reason for one in groups}), KelpState({}, seen.watch, quiet)
         away = outside(snapshot)
         separate = bool(away) and Control.DOMAINS in snapshot.controls and Control.CORES in snapshot.controls
         lent = _lend(groups, state.lent, found) if separate else {}
@@ -62,7 +67,7 @@ class Kelp:
                 settings[name] = setting
             text = f"memory pressure is {found.value}: {done}"
             reasons[name] = Reason("watermarks", text, {"pressure": found.value, "lent_cores": lent.get(name, 0)})
-        return Plan(settings, reasons), KelpState(remembered, lent, seen.watch, quiet)
+        return Plan(settings, reasons), KelpState(remembered, seen.watch, quiet, lent)
 
 
 def _turn(kept: Kept, one: GroupState, snapshot: Snapshot, found: Pressure, *, backfilled: bool) -> tuple[Kept, str]:

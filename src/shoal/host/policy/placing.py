@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from shoal.core import PriorityClass
-from shoal.host.policy.subdomain import outside
 from shoal.host.types import Control, GroupState, Snapshot
 
 _WORTH = 1.2
@@ -24,6 +23,12 @@ class Place:
     keeps: float = 1.0
     since: float = 0.0
     moves: int = 0
+
+
+def outside(snapshot: Snapshot) -> frozenset[int]:
+    """Domains in which no guaranteed group runs."""
+    homes = frozenset().union(*(one.domains for one in snapshot.of(PriorityClass.GUARANTEED)))
+    return frozenset(one.domain.id for one in snapshot.domains) - homes
 
 
 def better_place(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from shoal.base.statistics import quantile
 from shoal.core import Capability, PriorityClass
 from shoal.host.actuators.base import Unhindered
 from shoal.host.linux.fs import LINUX, Kernel
@@ -12,7 +14,6 @@ from shoal.host.linux.members import Found, Membership
 from shoal.host.sensors.base import Key, Quantity, Readings, Scope, Sensor, missing
 from shoal.host.sensors.latency import MemoryLatency
 from shoal.host.sensors.uncore import sockets
-from shoal.host.sensors.undisturbed import Undisturbed
 from shoal.host.types import (
     NOT_SENSED,
     UNLIMITED,
@@ -21,6 +22,7 @@ from shoal.host.types import (
     DomainState,
     Group,
     GroupState,
+    Missing,
     Reading,
     Setting,
     Snapshot,
@@ -29,6 +31,34 @@ from shoal.host.types import (
 
 FREEZE_TAKES_S = 0.01
 """Until a freeze or thaw is in force (at most 7.9 ms where it was measured)."""
+
+
+_READINGS = 5
+
+
+@dataclass(slots=True)
+class Undisturbed:
+    """The median of the last readings during which all best-effort work was frozen or idle, so that a moment in which
+    something else disturbed does no harm. Readings beside best-effort work in other memory domains alone count until
+    there is a better one."""
+
+    readings: deque[float] = field(default_factory=lambda: deque(maxlen=_READINGS))
+    at: float = 0.0
+    everywhere: bool = False
+
+    def add(self, value: float, now: float, *, everywhere: bool) -> None:
+        """`everywhere`: best-effort work was frozen or idle in all memory domains."""
+        if self.everywhere and not everywhere:
+            return
+        if everywhere and not self.everywhere:
+            self.readings.clear()
+        self.readings.append(value)
+        self.at, self.everywhere = now, everywhere
+
+    def reading(self, now: float) -> Reading:
+        if not self.readings:
+            return Reading(Missing("no moment yet in which all best-effort work beside it was frozen or idle"))
+        return Reading(quantile(self.readings, 0.5), now - self.at)
 
 
 @dataclass(frozen=True, slots=True)

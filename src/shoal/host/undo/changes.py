@@ -35,9 +35,6 @@ class Write:
     def key(self) -> str:
         return f"write {self.path}"
 
-    def then(self, later: Write) -> Write:
-        return replace(self, after=later.after, earlier=self.after)
-
     def revert(self, kernel: Kernel) -> bool:
         now = says(self.path, kernel.read(self.path))
         before = says(self.path, self.before)
@@ -76,9 +73,6 @@ class Directory:
     def key(self) -> str:
         return f"directory {self.path}"
 
-    def then(self, later: Directory) -> Directory:
-        return later
-
     def revert(self, kernel: Kernel) -> bool:
         parent = self.path.rpartition("/")[0]
         if kernel.exists(f"{self.path}/cgroup.procs"):
@@ -106,9 +100,6 @@ class Bits:
     @property
     def key(self) -> str:
         return f"bits {self.path} {self.register}"
-
-    def then(self, later: Bits) -> Bits:
-        return replace(self, after=later.after, earlier=self.after)
 
     def revert(self, kernel: Kernel) -> bool:
         (now,) = struct.unpack("<Q", kernel.pread(self.path, 8, self.register))
@@ -138,9 +129,6 @@ class AffinityChange:
     def key(self) -> str:
         return f"affinity {self.pid} {self.start} {self.tid}"
 
-    def then(self, later: AffinityChange) -> AffinityChange:
-        return replace(self, after=later.after, earlier=self.after)
-
     def revert(self, kernel: Kernel) -> bool:
         if start_time(kernel, self.pid) != self.start or self.tid not in threads(kernel, self.pid):
             return True
@@ -169,9 +157,6 @@ class Stopped:
     def key(self) -> str:
         return f"stopped {self.pid} {self.start}"
 
-    def then(self, later: Stopped) -> Stopped:
-        return later
-
     def revert(self, kernel: Kernel) -> bool:
         kernel.signal(self.pid, self.start, signal.SIGCONT)
         return True
@@ -183,9 +168,13 @@ _KINDS: dict[str, type[Change]] = {one.kind: one for one in (Write, Directory, B
 
 def later(known: Change | None, change: Change) -> Change:
     """What is to be taken back when a thing is changed once more: its first state comes back, not the last."""
-    if known is None or type(known) is not type(change):
-        return change
-    return known.then(change)  # type: ignore[arg-type]  # both are of one kind
+    if isinstance(known, Write) and isinstance(change, Write):
+        return replace(known, after=change.after, earlier=known.after)
+    if isinstance(known, Bits) and isinstance(change, Bits):
+        return replace(known, after=change.after, earlier=known.after)
+    if isinstance(known, AffinityChange) and isinstance(change, AffinityChange):
+        return replace(known, after=change.after, earlier=known.after)
+    return change
 
 
 def as_json(change: Change) -> dict[str, Any]:

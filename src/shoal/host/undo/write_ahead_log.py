@@ -161,24 +161,17 @@ class WriteAheadLog:
         known = self._changes.get(f"write {path}")
         return known[1].before if known is not None and isinstance(known[1], Write) else None
 
-    def revert(self, scope: str) -> tuple[str, ...]:
-        """Take back a scope's changes. Returns what could not be taken back, in sentences; it stays in the log when
-        it may succeed later."""
-        noted = {key: change for key, (of, change) in self._changes.items() if of == scope}
-        done, problems = _revert_all(self._kernel, noted, self._sleep)
-        self._forget(done)
-        return problems
-
-    def revert_all(self) -> tuple[str, ...]:
-        """Take back everything."""
-        noted = {key: change for key, (_, change) in self._changes.items()}
+    def revert(self, scope: str | None = None) -> tuple[str, ...]:
+        """Take back a scope's changes; all without one. Returns what could not be taken back, in sentences; it stays in
+        the log when it may succeed later."""
+        noted = {key: change for key, (of, change) in self._changes.items() if scope in (None, of)}
         done, problems = _revert_all(self._kernel, noted, self._sleep)
         self._forget(done)
         return problems
 
     def close(self) -> tuple[str, ...]:
         """Take back everything, and let go of the log."""
-        problems = self.revert_all()
+        problems = self.revert()
         self.abandon()
         return problems
 

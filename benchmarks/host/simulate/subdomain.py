@@ -4,37 +4,24 @@ prefetchers off (Kelp without backfill: it isolates well, and strands the guaran
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from shoal.core import PriorityClass, Reason
-from shoal.host.policy.coarse import ALL, Kept, fewer_prefetchers, more_prefetchers
-from shoal.host.policy.violation import Quiet, Watch, look, lowest
+from shoal.host.policy.coarse import ALL, CoarseState, Kept, fewer_prefetchers, more_prefetchers
+from shoal.host.policy.placing import outside
+from shoal.host.policy.violation import look, lowest
 from shoal.host.policy.watermarks import Pressure, pressure
 from shoal.host.types import Control, Plan, Setting, Snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class SubdomainState:
-    kept: Mapping[str, Kept] = field(default_factory=dict)
-    watch: Watch = field(default_factory=Watch)
-    quiet: Quiet = field(default_factory=Quiet)
-
-
-def outside(snapshot: Snapshot) -> frozenset[int]:
-    """Domains in which no guaranteed group runs."""
-    homes = frozenset().union(*(one.domains for one in snapshot.of(PriorityClass.GUARANTEED)))
-    return frozenset(one.domain.id for one in snapshot.domains) - homes
 
 
 @dataclass(frozen=True, slots=True)
 class Subdomain:
     name: str = "subdomain"
 
-    def start(self) -> SubdomainState:
-        return SubdomainState()
+    def start(self) -> CoarseState:
+        return CoarseState()
 
-    def step(self, snapshot: Snapshot, state: SubdomainState) -> tuple[Plan, SubdomainState]:
+    def step(self, snapshot: Snapshot, state: CoarseState) -> tuple[Plan, CoarseState]:
         quiet = lowest(state.quiet, snapshot)
         seen = look(snapshot, state.watch, quiet)
         found = pressure(snapshot, seen, quiet)
@@ -62,4 +49,4 @@ class Subdomain:
                 else f"there is no other memory domain; memory pressure is {found.value}",
                 {"domains": sorted(away), "pressure": found.value},
             )  # fmt: skip
-        return Plan(settings, reasons), SubdomainState(remembered, seen.watch, quiet)
+        return Plan(settings, reasons), CoarseState(remembered, seen.watch, quiet)
