@@ -151,6 +151,7 @@ class _Teller:
 
 def _run(session: pytest.Session, indices: Iterable[int], connection: Connection) -> NoReturn:
     code = 1
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also behind `&` of a script
     try:
         manager = session.config.pluginmanager
         manager.getplugin("terminalreporter")._tw._file = io.StringIO()
