@@ -129,8 +129,12 @@ class _Forks:
 class _Teller:
     """What a fork's tests report, told to the process that reports it."""
 
+    registered = False
+
     def __init__(self, config: pytest.Config, connection: Connection) -> None:
         self.config, self.connection = config, connection
+        config.pluginmanager.register(self)
+        self.registered = True  # until then it was told again what was recorded before
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         data = self.config.hook.pytest_report_to_serializable(config=self.config, report=report)
@@ -139,18 +143,17 @@ class _Teller:
     def pytest_runtest_logfinish(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
         self.connection.send(("finish", nodeid, location))
 
-    def pytest_warning_recorded(
-        self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: object
-    ) -> None:
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, nodeid: str) -> None:
         message = warnings.WarningMessage(
             str(warning_message.message), warning_message.category, warning_message.filename, warning_message.lineno
         )
-        about = {"warning_message": message, "when": when, "nodeid": nodeid, "location": location}
-        self.connection.send(("warning", about))
+        if self.registered:
+            self.connection.send(("warning", {"warning_message": message, "nodeid": nodeid}))
 
 
 def _run(session: pytest.Session, indices: Iterable[int], connection: Connection) -> NoReturn:
     code = 1
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also behind `&` of a script
     try:
         manager = session.config.pluginmanager
         manager.getplugin("terminalreporter")._tw._file = io.StringIO()
@@ -158,7 +161,7 @@ def _run(session: pytest.Session, indices: Iterable[int], connection: Connection
         capture.stop_global_capturing()
         capture.start_global_capturing()  # to files of its own
         capture.suspend_global_capture()
-        manager.register(_Teller(session.config, connection))
+        _Teller(session.config, connection)
         random.seed()
         for index, following in itertools.pairwise(itertools.chain(indices, [None])):
             assert index is not None

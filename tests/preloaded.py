@@ -1,4 +1,4 @@
-"""`python -m shoal.cli ...` in a test: a fork of a process that has imported what the command and its server import.
+"""`python -m shoal.cli ...` in a test, as the gateway and the shell's agent: a fork of a process with their imports.
 
 Such a fork is a child of the process of the tests, with the streams, files, folder, environment and session that were
 asked for. It differs in what `/proc` tells of its command and environment. Where this or the imports themselves matter
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 _IMPORTED = ("shoal.cli.up", "shoal.control.server", "shoal.control.settings")  # it learns of more
+_PROGRAMS = (["shoal.cli"], ["shoal.serve.gateway"], ["shoal.shell.agent"])
 _STARTS_THREADS = "numpy"  # a process that has several cannot be forked
 _READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENBLAS_", "OMP_")
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}
@@ -119,7 +120,9 @@ def _wished(
     if isinstance(words, (str, bytes)) or shell or executable or preexec_fn or not close_fds or not restore_signals:
         return None
     words = [os.fspath(word) for word in words]
-    if words[:3] != [sys.executable, "-m", "shoal.cli"] or (gid, gids, uid) != (None,) * 3 or umask >= 0 or group >= 0:
+    if words[:2] != [sys.executable, "-m"] or words[2:3] not in _PROGRAMS:
+        return None
+    if (gid, gids, uid) != (None,) * 3 or umask >= 0 or group >= 0:
         return None
     environ = dict(os.environ if env is None else env)
     changed = {name for name in {*os.environ, *environ} if os.environ.get(name) != environ.get(name)}
@@ -198,22 +201,23 @@ def _learn(folder: Path) -> None:
         gc.freeze()
 
 
-def _serve(asked: socket.socket, folder: Path) -> bool:
-    """True in a process that has become what was wished."""
+def _serve(asked: socket.socket, folder: Path) -> _Wish | None:
+    """In a process that has become what was wished, that."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in _IMPORTED:
         import_module(name)
     while True:
         message, fds, _, _ = socket.recv_fds(asked, _LARGEST, 64)
         if not message:
-            return False
+            return None
         _learn(folder)
         alone = len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208
         pid = _fork() if alone and platform.machine() in _SYS_CLONE else -1
         if pid == 0:
             asked.detach()
-            _become(pickle.loads(message), fds)
-            return True
+            wish: _Wish = pickle.loads(message)
+            _become(wish, fds)
+            return wish
         for fd in fds:
             os.close(fd)
         asked.send(max(pid, 0).to_bytes(8, "big"))
@@ -221,11 +225,12 @@ def _serve(asked: socket.socket, folder: Path) -> bool:
 
 def _main() -> None:
     folder = Path(tempfile.mkdtemp())
-    if _serve(socket.socket(fileno=int(sys.argv[1])), folder):
-        atexit.register(_teach, folder)
-        runpy.run_module("shoal.cli", run_name="__main__", alter_sys=True)
-    else:
+    wish = _serve(socket.socket(fileno=int(sys.argv[1])), folder)
+    if wish is None:
         shutil.rmtree(folder)
+    else:
+        atexit.register(_teach, folder)
+        runpy.run_module(wish.words[2], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

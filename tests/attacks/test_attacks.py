@@ -26,7 +26,10 @@ from tests.users.as_user import as_user
 from .within import ATTACKS, Facts
 from .world import HERE, LEVELS, SMALL, World, member, missing, processes_of
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a sandbox needs a server that runs as root")
+pytestmark = [
+    pytest.mark.cold,
+    pytest.mark.skipif(os.geteuid() != 0, reason="a sandbox needs a server that runs as root"),
+]
 
 
 @pytest.fixture(scope="module", params=LEVELS)

@@ -27,7 +27,10 @@ from tests.session.talk import eventually
 from .within import Facts
 from .world import HERE, LEVELS, SMALL, World, member, missing
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a sandbox needs a server that runs as root")
+pytestmark = [
+    pytest.mark.cold,
+    pytest.mark.skipif(os.geteuid() != 0, reason="a sandbox needs a server that runs as root"),
+]
 
 
 # --- the environment of programs with rights ---

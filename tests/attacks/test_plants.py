@@ -16,7 +16,10 @@ from tests.session.talk import eventually
 
 from .world import LEVELS, World, member, missing, processes_of
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a sandbox needs a server that runs as root")
+pytestmark = [
+    pytest.mark.cold,
+    pytest.mark.skipif(os.geteuid() != 0, reason="a sandbox needs a server that runs as root"),
+]
 
 KINDS = ("links", "folder links", "pipes", "doors", "junk", "folders")
 OWN = ("result", "model", "latest", "up/admin.token", "home/admin.token", "home/secret.key", "self/environ", "loop")

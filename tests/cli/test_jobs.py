@@ -163,7 +163,7 @@ def test_ctrl_c_ends_the_following_not_the_job(shell: Shell, manifest: Write) ->
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert run.stdout is not None
-    assert run.stdout.readline() == "up\n"
+    assert run.stdout.readline() == "up\n", run.poll() and run.communicate()
     run.send_signal(signal.SIGINT)
     _, told = run.communicate(timeout=30)
     assert run.returncode == 130

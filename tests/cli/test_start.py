@@ -20,6 +20,8 @@ from typer.testing import CliRunner
 from shoal.cli.app import COMMANDS, app, commands_of
 from tests.packages import install
 
+pytestmark = pytest.mark.cold
+
 NOT_AT_START = {
     "alembic", "cryptography", "fsspec", "httpx", "mako", "numpy", "onnxruntime", "pandas", "psycopg", "pynvml",
     "scipy", "sklearn", "sqlalchemy.orm", "shoal.cli.jobs", "shoal.host.live.reconciler",
