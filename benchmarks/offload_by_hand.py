@@ -33,7 +33,7 @@ def rows_of(name: str, exponents: Sequence[int], rounds: int) -> Iterator[Row]:
     plain, captured = environments({})
     backends = list(programs(name))
     with contextlib.ExitStack() as stack:
-        sides = [stack.enter_context(side(["-m", "shoal.offload.side", name], captured))]
+        sides = [stack.enter_context(side(["-m", "shoal.offload.workloads", name], captured))]
         sides += [stack.enter_context(side([PROGRAMS, name, each], plain)) for each in backends]
         for exponent, size in sizes_of(name, exponents):
             yield from row_of(f"{name}, 2^{exponent} elements", size, sides, backends, rounds)
