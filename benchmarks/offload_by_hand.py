@@ -33,7 +33,7 @@ def rows_of(name: str, exponents: Sequence[int], rounds: int) -> Iterator[Row]:
     plain, captured = environments({})
     backends = list(programs(name))
     with contextlib.ExitStack() as stack:
-        sides = [stack.enter_context(side(["-m", "shoal.offload.side", name], captured))]
+        sides = [stack.enter_context(side(["-m", "shoal.offload.workloads", name], captured))]
         sides += [stack.enter_context(side([PROGRAMS, name, each], plain)) for each in backends]
         for exponent, size in sizes_of(name, exponents):
             yield from row_of(f"{name}, 2^{exponent} elements", size, sides, backends, rounds)
@@ -42,11 +42,12 @@ def rows_of(name: str, exponents: Sequence[int], rounds: int) -> Iterator[Row]:
 def row_of(text: str, size: int, sides: Sequence[Side], backends: Sequence[str], rounds: int) -> Iterator[Row]:
     for each in sides:
         each.ask(str(size))
-    runs = [[each.ask("run") for each in sides] for _ in range(rounds + 1)]
+    runs = [[each.ask("many" if number else "run") for each in sides] for number in range(rounds + 1)]
     captured, *others = (min(float(run[number]["seconds"]) for run in runs[1:]) for number in range(len(sides)))
     best = min(range(len(others)), key=others.__getitem__)
     ratio = others[best] / captured
     load = os.getloadavg()[0]
+    text = f"{text}, {others[0] / captured:.2f} x over plain" if best else text
     yield Row(f"{text}: over {backends[best]}, load {load:.1f}", ratio, "x", "0.75 x", ratio >= 0.75)
     if not same(runs[0][0]["digest"], runs[0][1]["digest"]):
         yield Row(f"{text}: results are equal", 0.0, "", "1", False)

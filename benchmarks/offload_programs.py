@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from shoal.offload import workloads
-from shoal.offload.side import answer
+from shoal.offload.workloads import answer
 
 _BLOCK = 32768
 

@@ -68,8 +68,7 @@ def step(name: str, char: str, count: int) -> Step:
 
 def test_pytorchs_operations_have_numpys_types_and_shapes_past_any_memory() -> None:
     torch = pytest.importorskip("torch")
-    from shoal.offload.arrays.recipe import ARITHMETIC, COMPARISONS
-    from shoal.offload.arrays.vector_math import NAMES
+    from shoal.offload.arrays.recipe import ARITHMETIC, COMPARISONS, NAMES
     from shoal.offload.devices.torch_device import TorchPage
 
     page = TorchPage(torch, torch.device("meta"), {})
@@ -84,8 +83,7 @@ def test_pytorchs_operations_have_numpys_types_and_shapes_past_any_memory() -> N
 
 def test_pytorchs_operations_give_what_numpy_gives() -> None:
     pytest.importorskip("torch")
-    from shoal.offload.arrays.recipe import ARITHMETIC, COMPARISONS, LOGIC
-    from shoal.offload.arrays.vector_math import NAMES
+    from shoal.offload.arrays.recipe import ARITHMETIC, COMPARISONS, LOGIC, NAMES
     from shoal.offload.devices.choice import _compared
     from shoal.offload.devices.torch_device import TorchDevice
 

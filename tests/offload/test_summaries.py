@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.offload.launch import environment
-from shoal.offload.listing import Summary, told
 from shoal.offload.profile import REASONS
-from shoal.offload.summaries import as_metrics, from_metrics
+from shoal.offload.summaries import Summary, as_metrics, from_metrics, told
 
 PROGRAM = """
 import subprocess, sys

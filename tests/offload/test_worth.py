@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("numpy")
 
-from shoal.offload.arrays.worth import Worth
+from shoal.offload.costs import Worth
 from shoal.offload.settings import OffloadSettings
 
 USUAL = OffloadSettings().threshold

@@ -91,7 +91,7 @@ def same(one: Sequence[float], other: Sequence[float]) -> bool:
 def measure(name: str, size: int, rounds: int, **settings: object) -> Measured:
     """One workload at one size. `settings` are those of the captured side."""
     plain_environ, captured_environ = environments(settings)
-    argv = ["-m", "shoal.offload.side", name]
+    argv = ["-m", "shoal.offload.workloads", name]
     with side(argv, plain_environ) as plain, side(argv, captured_environ) as captured:
         for each in (plain, captured):
             each.ask(str(size))

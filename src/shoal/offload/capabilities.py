@@ -38,7 +38,7 @@ def _installed(name: str, module: str, cost: str) -> Capability:
 
 
 def _functions() -> Capability:
-    from shoal.offload.arrays.vector_math import address, symbol
+    from shoal.offload.arrays.recipe import address, symbol
 
     name = "functions within kernels"
     if address(symbol("erf", "d", 2)):

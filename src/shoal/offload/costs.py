@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shoal.offload.arrays.program import Program
+from shoal.offload.arrays.program import Program
+from shoal.offload.settings import OffloadSettings
 
 NANOSECONDS: Mapping[str, float] = {
     "add": 0.4, "subtract": 0.4, "multiply": 0.4, "divide": 0.5, "negative": 0.3, "positive": 0.5, "absolute": 0.3,
@@ -132,3 +134,35 @@ class CostModel:
         else:
             # a slow run says little on a shared machine, a fast one shows what is possible
             self._seen[key] = min(rate, before) * (1 - _WEIGHT) + rate * _WEIGHT
+
+
+_CAPTURE_S = 4e-6
+"""To capture one operation, and what its evaluation adds for it."""
+
+WHOLE_NUMBERS = 1 << 19
+"""Elements of an array of whole numbers from which on capture pays: their operations are cheap, and no function of
+theirs is vectorised."""
+
+_EVALUATIONS = 20
+"""Of a size, before it is judged."""
+
+_ALWAYS = 1 << 20
+"""Elements that are always captured."""
+
+
+class Worth:
+    """Adds up gains less costs by size. A threshold that the user has set stays."""
+
+    def __init__(self, threshold: int) -> None:
+        self._fixed = threshold != OffloadSettings().threshold
+        self._found: dict[int, tuple[int, float]] = {}
+
+    def threshold(self, before: int, program: Program, gain: float) -> int:
+        """The one from now on. `gain` is in seconds, less what the choice cost."""
+        if self._fixed or program.size > _ALWAYS:
+            return before
+        size_class = program.size.bit_length()
+        times, total = self._found.get(size_class, (0, 0.0))
+        times, total = times + 1, total + gain - _CAPTURE_S * len(program.operations)
+        self._found[size_class] = times, total
+        return max(before, 1 << size_class) if times >= _EVALUATIONS and total < 0 else before

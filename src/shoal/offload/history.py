@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from shoal.base.files import write_whole
@@ -20,7 +21,10 @@ class History:
         self._file = folder / "history.json"
         self._before = self._read()
         self._now: dict[str, float] = {}
-        os.register_at_fork(after_in_child=self._now.clear)
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        self._now = {}
 
     def _read(self) -> dict[str, float]:
         try:
@@ -31,6 +35,8 @@ class History:
 
     def add(self, key: str, seconds: float) -> float:
         """Note seconds; answers all that are known, of this run and those before."""
+        if len(self._now) > _MOST:
+            self._now = dict(_largest(self._now, _MOST // 2))
         self._now[key] = self._now.get(key, 0.0) + seconds
         return self._now[key] + self._before.get(key, 0.0)
 
@@ -40,9 +46,13 @@ class History:
         found = self._read()
         for key, seconds in self._now.items():
             found[key] = found.get(key, 0.0) + seconds
-        kept = dict(sorted(found.items(), key=lambda each: -each[1])[:_MOST])
+        kept = dict(_largest(found, _MOST))
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             write_whole(self._file, json.dumps(kept), durable=False)
         except OSError:
             return  # a read-only home: every run starts anew
+
+
+def _largest(entries: Mapping[str, float], count: int) -> list[tuple[str, float]]:
+    return sorted(entries.items(), key=lambda each: -each[1])[:count]

@@ -9,18 +9,22 @@ process, and its calls run at once.
 from shoal.offload.annotations.calls import Deferred
 from shoal.offload.annotations.declare import alloc, annotate, evaluate, mut, oa, oa_alloc, sa
 from shoal.offload.annotations.plan import Estimator
-from shoal.offload.annotations.reductions import GroupMergeSplit, MeanSplit, ReduceSplit, SumSplit, VarSplit
 from shoal.offload.annotations.types import (
     Backend,
     BlockSplit,
     Broadcast,
     DataFrameSplit,
     Generic,
+    GroupMergeSplit,
     GroupSplit,
+    MeanSplit,
     NdArraySplit,
+    ReduceSplit,
     ScalarSplit,
     SplitType,
+    SumSplit,
     UnknownSplit,
+    VarSplit,
 )
 
 __all__ = [

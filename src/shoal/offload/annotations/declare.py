@@ -9,7 +9,7 @@ from typing import Any
 
 from shoal.offload.annotations.calls import Declaration, Deferred
 from shoal.offload.annotations.plan import PCI_EXPRESS, Estimator
-from shoal.offload.annotations.program import PROGRAM
+from shoal.offload.annotations.run import PROGRAM
 from shoal.offload.annotations.types import Broadcast, SplitType
 from shoal.placement import Link
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import ref
 
 from shoal.core import Invalid
-from shoal.offload.annotations.calls import Call, Deferred, Stage, extend
+from shoal.offload.annotations.calls import Call, Declaration, Deferred, Stage, extend
 from shoal.offload.annotations.plan import PCI_EXPRESS, place_stage, sites_of
 from shoal.offload.annotations.types import Backend, SplitType
 from shoal.offload.arrays.threads import THREADS
@@ -166,3 +168,47 @@ def _call(
     if stage.elements is None:
         return function(*positional, **keywords)
     return call.result_type.call(function, positional, keywords)
+
+
+_MOST = 256
+"""Noted calls, after which they run: a loop that looks at nothing needs no memory that grows."""
+
+
+class CallProgram:
+    """What one thread noted."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    @property
+    def _calls(self) -> list[Call]:
+        found: list[Call] = self._local.__dict__.setdefault("calls", [])
+        return found
+
+    def note(self, declaration: Declaration, arguments: dict[int | str, Any]) -> Deferred:
+        for place in arguments:
+            declaration.type_of(place)
+        call = Call(declaration, arguments)
+        found = Deferred(call, self.run)
+        call.result = ref(found)
+        self._calls.append(call)
+        if len(self._calls) >= _MOST:
+            self.run()
+        return found
+
+    def run(self, **options: Any) -> BaseException | None:
+        """Run all that is noted; answers the first error. A call that raises leaves its error to its result and to
+        those that need it."""
+        calls, self._calls[:] = list(self._calls), []
+        return run_stages(calls, **options)
+
+    def at_once(self, declaration: Declaration, arguments: dict[int | str, Any]) -> Any:
+        """The value of one call, without regard to what is noted."""
+        call = Call(declaration, arguments)
+        found = Deferred(call, self.run)
+        call.result = ref(found)
+        run_stages([call])
+        return found.value
+
+
+PROGRAM = CallProgram()

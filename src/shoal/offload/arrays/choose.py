@@ -13,7 +13,6 @@ import numpy as np
 from shoal.offload.arrays.chunks import BlockKernel, Chunks, Function, Reducer
 from shoal.offload.arrays.kernels import BoundKernel, Kernels
 from shoal.offload.arrays.program import Operation, Program
-from shoal.offload.arrays.recipe import Recipe
 from shoal.offload.arrays.vectorised import Vectorised
 from shoal.offload.calibration import Calibrating
 from shoal.offload.costs import CostModel
@@ -29,14 +28,12 @@ BLOCK = 32768
 KERNEL_BLOCK = 65536
 """Elements of a block of a compiled kernel, which needs no buffers. A call of it takes as long as 2,000 of them."""
 
-_MOST_LOST = 4096
-
 _IMPORT_S = 3.0
 """Seconds to be saved before PyTorch is imported for them: the import and the first calls take up to two."""
 
 _AT_ONCE, _IN_TIME = 2.0, 3.0
 """A kernel is made at once where one evaluation gains this multiple of its price, and in the background where those so
-far would have gained that multiple."""
+far would have gained that multiple, in this run and those before."""
 
 _TRIED = 1 << 19
 """Elements up to which the plain way is measured once, too: an estimate of it decides nothing where little is gained.
@@ -93,7 +90,6 @@ class Chooser:
         compiled = "compiled" in settings.allowed and settings.compile is not CompileMode.NEVER
         self.kernels = Kernels(settings.folder, self.trust, allowed=compiled, strict=settings.strict)
         self.devices = Devices(settings, self.trust)
-        self._lost: dict[Recipe, float] = {}
 
     def close(self) -> None:
         self.history.save()
@@ -182,9 +178,7 @@ class Chooser:
         if 0 < price < float("inf"):
             estimate = self.costs.compiled(program, self._threads(), KERNEL_BLOCK)
             gain = min(each.expected_s for each in ways.values()) - self.costs.expected("compiled", program, estimate)
-            if len(self._lost) > _MOST_LOST:
-                self._lost.clear()
-            lost = self._lost[recipe] = self._lost.get(recipe, 0.0) + max(gain, 0.0)
+            lost = self.history.add(f"kernel/{recipe.digest}", max(gain, 0.0))
             if self.settings.compile is CompileMode.WAIT or gain > _AT_ONCE * price:
                 self.kernels.make(recipe)
             elif lost > _IN_TIME * price:

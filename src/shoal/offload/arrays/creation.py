@@ -174,6 +174,8 @@ class Creation:
         return _like(original, create)
 
     def _converting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        lists = 0
+
         def convert(given: Any = _NOTHING, /, *args: Any, **options: Any) -> Any:
             nonlocal lists
             if type(given) is list and not options and not args:
@@ -200,7 +202,7 @@ class Creation:
             self._small = 0
             return own(result) if is_program(sys._getframe(1)) else result
 
-        by_class, lists = _by_class(original, convert), 0
+        by_class = _by_class(original, convert)
         return _like(original, convert)
 
 

@@ -23,7 +23,7 @@ from shoal.offload.arrays.residents import RESIDENTS
 from shoal.offload.arrays.results import result_dtype
 from shoal.offload.arrays.state import error_state, is_program, state
 from shoal.offload.arrays.tracked import Tracked, calm, memory, strip, track
-from shoal.offload.arrays.worth import WHOLE_NUMBERS, Worth
+from shoal.offload.costs import WHOLE_NUMBERS, Worth
 from shoal.offload.devices.device import DeviceLost
 from shoal.offload.devices.paged import BoundDevice
 from shoal.offload.explain import Decisions

@@ -1,6 +1,6 @@
-"""What captured arrays need of CPython's objects, whose layout is used here alone.
+"""CPython's objects, as captured arrays need them: their layout is used here alone.
 
-An array that is not worth to be watched gets the class `ndarray` itself, which costs nothing any more.
+An array that is not worth watching gets the class `ndarray` itself, which costs nothing any more.
 
 The buffer protocol: memory is then read and written where nothing sees it. From Python 3.12 on, a class defines it by
 `__buffer__`. Before, its slot is filled here, by the layout of CPython 3.11. There, without Shoal's native part, a

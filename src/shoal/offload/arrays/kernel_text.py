@@ -7,8 +7,7 @@ finite. The last vector of a row overlaps the one before, so a row must have as 
 
 from __future__ import annotations
 
-from shoal.offload.arrays.recipe import TYPES, Argument, Recipe, Step
-from shoal.offload.arrays.vector_math import NAMES, address, symbol
+from shoal.offload.arrays.recipe import NAMES, TYPES, Argument, Recipe, Step, address, symbol
 
 ENTRY = "run"
 

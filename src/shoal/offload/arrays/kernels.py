@@ -203,7 +203,7 @@ class Kernels:
 
         from shoal.base.machine_code import VERSION, LoadedCode, machine_for, optimised
         from shoal.offload.arrays.kernel_text import functions_of, lanes_of, module_text
-        from shoal.offload.arrays.vector_math import address
+        from shoal.offload.arrays.recipe import address
 
         features = llvm.get_host_cpu_features()
         bits = 512 if features.get("avx512f") else 256 if features.get("avx2") else 128

@@ -63,9 +63,9 @@ def _binary(name: str, ufunc: Any) -> None:
                 found = result_dtype((ufunc, self.dtype, kind))
                 if found is not None:
                     known[kind][id(self.dtype)] = found
-            result = state.capture(ufunc, (self, other), frame)
-            return _at_once(f"__{name}__", ufunc, self, (self, other), other, frame) if result is None else result
-        result = Filled()
+            taken = state.capture(ufunc, (self, other), frame)
+            return _at_once(f"__{name}__", ufunc, self, (self, other), other, frame) if taken is None else taken
+        result: Any = Filled()
         result.ufunc = ufunc
         result.inputs = self, other
         result.shape = self.shape

@@ -5,10 +5,13 @@ Equal recipes are one kernel: the values of constants, the size, and the address
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import hashlib
 import math
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +20,6 @@ import numpy as np
 
 from shoal.offload.arrays.functions import where as where_function
 from shoal.offload.arrays.program import CONSTANT, INPUT, Program
-from shoal.offload.arrays.vector_math import NAMES
 
 TYPES = {"d": 8, "f": 4, "l": 8, "i": 4, "?": 1}
 """Types of elements that kernels know, with their bytes."""
@@ -83,6 +85,11 @@ class Recipe:
     @cached_property
     def _hash(self) -> int:
         return hash((self.inputs, self.steps, self.outputs, self.constants, self.total, self.precise))
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal in every process."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
 
     @property
     def exact(self) -> bool:
@@ -210,3 +217,43 @@ def _checked(steps: list[Step]) -> list[Step]:
         covered.add(number)
         found[number] = Step(step.name, step.loop, step.char, step.arguments, checked=True)
     return found
+
+
+NAMES: Mapping[str, str] = {
+    "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10", "log1p": "log1p",
+    "sin": "sin", "cos": "cos", "tan": "tan", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "sinh": "sinh",
+    "cosh": "cosh", "tanh": "tanh", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "cbrt": "cbrt",
+    "erf": "erf", "erfc": "erfc", "power": "pow", "arctan2": "atan2", "hypot": "hypot",
+}  # fmt: skip
+"""NumPy's and SciPy's names, and those of C."""
+
+_REGISTERS = {128: "b", 256: "d", 512: "e"}
+
+
+def symbol(name: str, char: str, lanes: int) -> str:
+    """The name of a function for this number of values of a type; empty where the ABI has no register of that size."""
+    register = _REGISTERS.get(lanes * (64 if char == "d" else 32))
+    if register is None:
+        return ""
+    arguments = "vv" if name in ("power", "arctan2", "hypot") else "v"
+    return f"_ZGV{register}N{lanes}{arguments}_{NAMES[name]}{'f' if char == 'f' else ''}"
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL("libmvec.so.1")
+    except OSError:
+        return None
+
+
+@functools.cache
+def address(name: str) -> int:
+    """Where a function is in this process; 0 where the library does not have it."""
+    library = _library()
+    if not name or library is None:
+        return 0
+    try:
+        return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+    except AttributeError:
+        return 0

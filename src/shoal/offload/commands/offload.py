@@ -15,22 +15,24 @@ from shoal.base.console.command import CommandContext, JsonFlag, command, guarde
 from shoal.base.console.panels import TOOLS
 from shoal.core import Capability, Invalid
 from shoal.offload import launch
-from shoal.offload.commands.report import report
-from shoal.offload.listing import annotated, sentence, summary
 from shoal.offload.profile import CallRecord, read_profiles
 from shoal.offload.settings import read_settings
+from shoal.offload.summaries import annotated, sentence, summary
 
 if TYPE_CHECKING:
     from shoal.offload.calibration import Calibration
     from shoal.offload.explain import LineDecision
+from shoal.base.console.command import TenantOption
+from shoal.base.console.output import put, table
+from shoal.core import NotFound
+from shoal.offload.profile import REASONS
+from shoal.offload.summaries import Summary, from_metrics
 
 offload_app = typer.Typer(
     help="Library calls run where they are fastest, without a change of the program: "
     "`shoal offload run analysis.py`, or `import shoal.offload; shoal.offload.install()`.",
     no_args_is_help=True,
 )
-
-command(offload_app, "report")(report)
 
 _OWN_ARGUMENTS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
@@ -156,7 +158,6 @@ def calibrate(json: JsonFlag = False) -> None:
 
 
 def _show_calibration(found: Calibration) -> None:
-    from shoal.base.console.output import put, table
     from shoal.offload.calibration import as_rows
 
     put(
@@ -231,7 +232,6 @@ def _read(folder: Path) -> tuple[list[CallRecord], int]:
 
 
 def _show(records: Sequence[CallRecord], processes: int, source: Path | None) -> None:
-    from shoal.base.console.output import put, table
 
     if not records:
         print("no call was captured: the program has no array, frame or estimator that is large enough")
@@ -248,3 +248,43 @@ def _show(records: Sequence[CallRecord], processes: int, source: Path | None) ->
     found = summary(records)
     parts = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in sorted(found.seconds.items()))
     print(f"\n{sum(found.calls.values())} calls in {processes} process{'es' if processes != 1 else ''}: {parts}")
+
+
+@command(offload_app, "report")
+def report(
+    context: CommandContext,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Its name or id.")],
+    tenant: TenantOption = None,
+) -> None:
+    """Where the captured calls of a job ran, what that saved, and why others stayed with the plain library.
+
+    A running job tells it every ten seconds, and each job when its program ends."""
+    with context.client() as client:
+        seen = client.job(job, tenant=tenant)
+    found = from_metrics(seen.progress.get("metrics", {}))
+    if found is None:
+        raise NotFound(
+            f"{seen.name} has told of no captured call",
+            where=seen.id,
+            hint="its manifest needs `extensions: {offload: {enabled: true}}`, and arrays that are large enough",
+        )
+    context.show({"job": seen.id, **asdict(found), "share": _shares(found)}, lambda: _show_shares(found))
+
+
+def _shares(found: Summary) -> dict[str, float]:
+    """Of the time, by backend."""
+    whole = sum(found.seconds.values()) or 1.0
+    return {name: seconds / whole for name, seconds in found.seconds.items()}
+
+
+def _show_shares(found: Summary) -> None:
+    shares = _shares(found)
+    rows = [
+        (name, found.calls[name], f"{found.seconds[name]:.2f} s", f"{shares[name]:.0%}") for name in sorted(found.calls)
+    ]
+    put(table(("backend", "calls", "time", "share"), rows))
+    print(f"\nabout {abs(found.saved):.2f} s {'less' if found.saved >= 0 else 'more'} than with the plain library")
+    if found.stayed:
+        print("\ncalls that stayed with it:")
+        for reason, count in sorted(found.stayed.items(), key=lambda each: -each[1]):
+            print(f"{count:8}  {REASONS[reason]}")

@@ -15,7 +15,7 @@ import pandas as pd
 from pandas.core.groupby.generic import DataFrameGroupBy, SeriesGroupBy
 
 from shoal.offload.arrays.state import state
-from shoal.offload.frames.stack import passed_by
+from shoal.offload.frames.entry import passed_by
 from shoal.offload.frames.trial import Engine
 from shoal.offload.trust import agree
 

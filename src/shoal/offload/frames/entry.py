@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
+from types import FunctionType
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,6 @@ from pandas.core import construction
 
 from shoal.offload.arrays.lazy import Lazy
 from shoal.offload.arrays.tracked import Guarded, Tracked, memory, plain
-from shoal.offload.frames.stack import passed_by
 
 _CAPTURED = frozenset((Lazy, Tracked, Guarded))
 
@@ -82,3 +82,13 @@ def _exchange(present: Any, wanted: Any) -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("pandas.") and vars(module).get(_NAME) is present:
             setattr(module, _NAME, wanted)
+
+
+F = TypeVar("F")
+
+
+def passed_by(function: F) -> F:
+    """The same function, whose frames count as those of pandas."""
+    assert isinstance(function, FunctionType)
+    function.__code__ = function.__code__.replace(co_filename=pd.__file__)
+    return function

@@ -23,7 +23,7 @@ from shoal.offload.arrays.lazy import Lazy
 from shoal.offload.arrays.results import result_dtype
 from shoal.offload.arrays.state import is_program, state
 from shoal.offload.arrays.tracked import plain, strip
-from shoal.offload.frames.stack import passed_by
+from shoal.offload.frames.entry import passed_by
 
 _TYPES = "d?lq"
 """Double precision, booleans and 64-bit integers, as NumPy holds them."""

@@ -20,7 +20,7 @@ import pandas as pd
 from pandas.arrays import StringArray
 
 from shoal.offload.arrays.state import is_program, state
-from shoal.offload.frames.stack import passed_by
+from shoal.offload.frames.entry import passed_by
 from shoal.offload.profile import PROFILE
 
 _SAMPLE = 16384

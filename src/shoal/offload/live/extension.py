@@ -15,8 +15,7 @@ from shoal.core import Capability, Reason
 from shoal.engine import Gang
 from shoal.extension import Extension, LiveJob, Section, Server
 from shoal.offload.launch import environment
-from shoal.offload.listing import told
-from shoal.offload.summaries import from_metrics
+from shoal.offload.summaries import from_metrics, told
 
 
 class OffloadSection(Section):
