@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import gc
+import operator
 import os
 import pickle
 import resource
@@ -214,6 +215,42 @@ def test_classes_that_decide_for_themselves_win() -> None:
     total = values() * 2 + masked
     assert isinstance(total, np.ma.MaskedArray)
     assert total.mask[0]
+
+
+class Own(np.ndarray):
+    """Arrays with operators of their own, as `np.matrix` has, but without `__array_ufunc__`."""
+
+    def _told(name: str) -> Any:  # type: ignore[misc]
+        return lambda *_: name
+
+    for _name in ("__radd__", "__rmul__", "__rpow__", "__rmatmul__", "__rdivmod__", "__eq__", "__lt__", "__gt__"):
+        locals()[_name] = _told(_name)
+
+
+@pytest.mark.parametrize("left", ["tracked", "pending"])
+@pytest.mark.parametrize("right", [Own, np.matrix, np.ma.MaskedArray])
+@pytest.mark.parametrize("act", [
+    operator.add, operator.sub, operator.mul, operator.pow, operator.matmul, operator.eq, operator.lt, operator.gt,
+    divmod, operator.iadd, operator.imul, lambda x, y: y * x, lambda x, y: y - x, lambda x, y: y @ x,
+])  # fmt: skip
+def test_subclasses_have_their_own_operators(left: str, right: type, act: Any) -> None:
+    captured = np.arange(1.0, 101.0).reshape(10, 10)
+    array = captured + 1 if left == "pending" else captured
+    other = np.full((10, 10), 2.0).view(right)
+    plain = np.array(array.tolist()).view(np.ndarray)
+    try:
+        expected = act(plain, other)
+    except TypeError as error:
+        with pytest.raises(type(error)):
+            act(array, other)
+        return
+    found = act(array, other)
+    if isinstance(expected, str):
+        assert found == expected
+        return
+    for one, another in zip(*(each if act is divmod else (each,) for each in (found, expected)), strict=True):
+        assert isinstance(one, type(another))
+        assert np.ma.allequal(one, another)
 
 
 @pytest.mark.parametrize("make", [
