@@ -11,12 +11,14 @@ import pickle
 import resource
 import sys
 import threading
+import types
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.lib import recfunctions
 
 import shoal.offload
 from shoal.offload import OffloadSettings
@@ -440,6 +442,36 @@ def test_uninstall_leaves_numpy_as_it_was() -> None:
     shoal.offload.uninstall()
     assert before == [dict(vars(each)) for each in owners]
     assert x[0] == 2.0
+
+
+def test_modules_of_numpy_that_are_imported_meanwhile_get_numpys_own_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("numpy.imported_meanwhile")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    module.own = np.array  # type: ignore[attr-defined]
+    shoal.offload.uninstall()
+    assert module.own is np.array
+
+
+def test_functions_that_a_program_makes_are_not_kept() -> None:
+    def one(_: Any) -> int:
+        return 1
+
+    before = sys.getrefcount(one)
+    for _ in range(5):
+        assert np.frompyfunc(one, 1, 1)(values())[0] == 1
+    assert sys.getrefcount(one) == before
+
+
+def test_a_comparison_without_dimensions_is_a_number() -> None:
+    x = np.array(3.0)
+    assert type(x > 3) is np.bool
+    assert type(x + 1) is np.float64
+    assert np.piecewise(x, x > 3, [4, 0]) == 0
+
+
+def test_an_array_within_a_list_that_is_given_back_is_the_same() -> None:
+    x = values()
+    assert recfunctions.stack_arrays((x,)) is x
 
 
 def test_wrappers_take_themselves_out_where_no_array_is_large() -> None:
