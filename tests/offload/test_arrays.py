@@ -462,6 +462,17 @@ def test_functions_that_a_program_makes_are_not_kept() -> None:
     assert sys.getrefcount(one) == before
 
 
+def test_many_arrays_with_views_and_readers_at_once() -> None:
+    arrays = [np.full(10, float(number)) for number in range(1500)]
+    views = [each[1:] for each in arrays]
+    later = [each + 1 for each in arrays]
+    of_one = [arrays[0] + each for each in range(1500)]
+    for each in views:
+        each[:] = -1.0
+    assert [each[1] for each in later] == [float(number) + 1 for number in range(1500)]
+    assert [each[1] for each in of_one] == [float(number) for number in range(1500)]
+
+
 def test_a_comparison_without_dimensions_is_a_number() -> None:
     x = np.array(3.0)
     assert type(x > 3) is np.bool
