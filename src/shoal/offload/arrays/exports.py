@@ -1,4 +1,4 @@
-"""What captured arrays need of CPython's objects, whose layout is used here alone.
+"""The memory layout of CPython's objects, used here alone for what captured arrays need of it.
 
 An array that is not worth to be watched gets the class `ndarray` itself, which costs nothing any more.
 
