@@ -5,17 +5,20 @@ from __future__ import annotations
 import copy
 import ctypes
 import gc
+import operator
 import os
 import pickle
 import resource
 import sys
 import threading
+import types
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.lib import recfunctions
 
 import shoal.offload
 from shoal.offload import OffloadSettings
@@ -216,6 +219,42 @@ def test_classes_that_decide_for_themselves_win() -> None:
     assert total.mask[0]
 
 
+class Own(np.ndarray):
+    """Arrays with operators of their own, as `np.matrix` has, but without `__array_ufunc__`."""
+
+    def _told(name: str) -> Any:  # type: ignore[misc]
+        return lambda *_: name
+
+    for _name in ("__radd__", "__rmul__", "__rpow__", "__rmatmul__", "__rdivmod__", "__eq__", "__lt__", "__gt__"):
+        locals()[_name] = _told(_name)
+
+
+@pytest.mark.parametrize("left", ["tracked", "pending"])
+@pytest.mark.parametrize("right", [Own, np.matrix, np.ma.MaskedArray])
+@pytest.mark.parametrize("act", [
+    operator.add, operator.sub, operator.mul, operator.pow, operator.matmul, operator.eq, operator.lt, operator.gt,
+    divmod, operator.iadd, operator.imul, lambda x, y: y * x, lambda x, y: y - x, lambda x, y: y @ x,
+])  # fmt: skip
+def test_subclasses_have_their_own_operators(left: str, right: type, act: Any) -> None:
+    captured = np.arange(1.0, 101.0).reshape(10, 10)
+    array = captured + 1 if left == "pending" else captured
+    other = np.full((10, 10), 2.0).view(right)
+    plain = np.array(array.tolist()).view(np.ndarray)
+    try:
+        expected = act(plain, other)
+    except TypeError as error:
+        with pytest.raises(type(error)):
+            act(array, other)
+        return
+    found = act(array, other)
+    if isinstance(expected, str):
+        assert found == expected
+        return
+    for one, another in zip(*(each if act is divmod else (each,) for each in (found, expected)), strict=True):
+        assert isinstance(one, type(another))
+        assert np.ma.allequal(one, another)
+
+
 @pytest.mark.parametrize("make", [
     lambda: np.zeros(N, [("x", float), ("y", int)]), lambda: np.array(["a"] * N), lambda: np.array([object()] * N),
     lambda: np.zeros(N, "M8[s]"), lambda: np.ma.zeros(N), lambda: np.matrix(np.zeros((10, 100))),
@@ -403,6 +442,47 @@ def test_uninstall_leaves_numpy_as_it_was() -> None:
     shoal.offload.uninstall()
     assert before == [dict(vars(each)) for each in owners]
     assert x[0] == 2.0
+
+
+def test_modules_of_numpy_that_are_imported_meanwhile_get_numpys_own_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("numpy.imported_meanwhile")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    module.own = np.array  # type: ignore[attr-defined]
+    shoal.offload.uninstall()
+    assert module.own is np.array
+
+
+def test_functions_that_a_program_makes_are_not_kept() -> None:
+    def one(_: Any) -> int:
+        return 1
+
+    before = sys.getrefcount(one)
+    for _ in range(5):
+        assert np.frompyfunc(one, 1, 1)(values())[0] == 1
+    assert sys.getrefcount(one) == before
+
+
+def test_many_arrays_with_views_and_readers_at_once() -> None:
+    arrays = [np.full(10, float(number)) for number in range(600)]
+    views = [each[1:] for each in arrays]
+    later = [each + 1 for each in arrays]
+    of_one = [arrays[0] + each for each in range(600)]
+    for each in views:
+        each[:] = -1.0
+    assert [each[1] for each in later] == [float(number) + 1 for number in range(600)]
+    assert [each[1] for each in of_one] == [float(number) for number in range(600)]
+
+
+def test_a_comparison_without_dimensions_is_a_number() -> None:
+    x = np.array(3.0)
+    assert type(x > 3) is np.bool
+    assert type(x + 1) is np.float64
+    assert np.piecewise(x, x > 3, [4, 0]) == 0
+
+
+def test_an_array_within_a_list_that_is_given_back_is_the_same() -> None:
+    x = values()
+    assert recfunctions.stack_arrays((x,)) is x
 
 
 def test_wrappers_take_themselves_out_where_no_array_is_large() -> None:

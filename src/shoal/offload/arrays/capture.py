@@ -88,7 +88,7 @@ def capture(ufunc: Any, inputs: tuple[Any, ...], frame: Any) -> Lazy | None:
             except (ValueError, RuntimeError):  # the latter: more than 32 dimensions
                 return _stays("types")  # the plain call raises the error
     dtype = result_dtype(tuple(key))
-    if dtype is None or shape is None:
+    if dtype is None or not shape:  # of an operation without dimensions NumPy gives a number
         return _stays("types")
     size = prod(shape)
     if size < state.threshold or (size < state.whole_numbers and dtype.kind in "iu" and not pending):

@@ -126,6 +126,7 @@ class Creation:
 
     def __init__(self) -> None:
         self._replaced: list[tuple[Any, str, Any]] = []
+        self._wrapped: dict[int, tuple[Any, Any]] = {}
         self._declared: list[Any] = []
         self._small = 0
 
@@ -145,6 +146,7 @@ class Creation:
     def _replace(self, module: Any, name: str, wrapper: Any) -> None:
         original = getattr(module, name)
         self._replaced.append((module, name, original))
+        self._wrapped[id(wrapper)] = wrapper, original
         setattr(module, name, wrapper)
         if original in ARRAY_FUNCTIONS:
             self._declared.append(wrapper)
@@ -154,6 +156,11 @@ class Creation:
         for module, name, original in self._replaced:
             setattr(module, name, original)
         self._replaced.clear()
+        for module in [each for name, each in sys.modules.items() if name.startswith("numpy.")]:
+            for name, value in list(vars(module).items()):  # NumPy's modules that were imported meanwhile
+                if id(value) in self._wrapped:
+                    setattr(module, name, self._wrapped[id(value)][1])
+        self._wrapped.clear()
         ARRAY_FUNCTIONS.difference_update(self._declared)
         self._declared.clear()
 

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -285,13 +285,13 @@ class Evaluator:
         began = time.perf_counter()
         result = function(*taken, **named)
         PROFILE.add((frame.f_code, frame.f_lasti), name, "plain", "not-elementwise", time.perf_counter() - began)
-        for each, given in (*zip(args, taken, strict=True), *((options[key], named[key]) for key in options)):
+        arrays = list(_pairs((*args, *options.values()), (*taken, *named.values())))
+        for each, given in arrays:
             if result is given and type(result) is np.ndarray:
-                return each  # the caller's own array, which was written
+                return each  # the caller's own array
         if _may_share(result):
-            for each in args:
-                if isinstance(each, np.ndarray):
-                    _exposed(each)
+            for each, _ in arrays:
+                _exposed(each)
         return track(result) if is_program(frame) else result
 
 
@@ -324,6 +324,15 @@ def _may_share(result: Any) -> bool:
     if type(result) is tuple or type(result) is list:
         return any(map(_may_share, result))
     return isinstance(result, np.ndarray) and result.base is not None
+
+
+def _pairs(own: Sequence[Any], stripped: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """The arrays of a call, also those within lists, each with the plain one that was handed on."""
+    for each, given in zip(own, stripped, strict=True):
+        if isinstance(each, np.ndarray):
+            yield each, given
+        elif (type(each) is tuple or type(each) is list) and each is not given:
+            yield from _pairs(each, given)
 
 
 def _exposed(value: Any) -> None:

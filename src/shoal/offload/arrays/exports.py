@@ -1,4 +1,4 @@
-"""CPython's objects, as captured arrays need them: their layout is used here alone.
+"""The memory layout of CPython's objects, used here alone for what captured arrays need of it.
 
 An array that is not worth watching gets the class `ndarray` itself, which costs nothing any more.
 

@@ -18,9 +18,19 @@ if TYPE_CHECKING:
 base_of = np.ndarray.base.__get__
 
 _SWEEP = 512
-"""Entries after which those of dead arrays are removed."""
+"""Entries after which those of dead arrays are removed; then again when there are twice as many as stayed."""
 
 _FEW = 8
+
+
+class _Readers(list["ref[Lazy]"]):
+    """Those of one root, and the number of them at which they are looked through."""
+
+    __slots__ = ("most",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = _SWEEP
 
 
 class Memory:
@@ -30,15 +40,17 @@ class Memory:
         self._tracked, self._guarded = tracked, guarded
         self._views: dict[int, list[ref[Any]]] = {}
         self._escaped: dict[int, ref[Any]] = {}
-        self._readers: dict[int, tuple[ref[Any], list[ref[Lazy]]]] = {}
+        self._readers: dict[int, tuple[ref[Any], _Readers]] = {}
+        self._most_views = self._most_readers = _SWEEP
 
     def add_view(self, parent: Any, view: Any) -> int:
         """Remember a view; answers how many this memory has had since it was last read by a captured operation."""
         key = id(self.root(parent))
         known = self._views.get(key)
         if known is None:
-            if len(self._views) >= _SWEEP:
+            if len(self._views) >= self._most_views:
                 self._views = {key: some for key, some in self._views.items() if any(one() is not None for one in some)}
+                self._most_views = max(_SWEEP, 2 * len(self._views))
             known = self._views[key] = []
         known.append(ref(view))
         return len(known)
@@ -84,11 +96,13 @@ class Memory:
             first = array
             while isinstance(base := base_of(first), self._tracked):
                 first = base
-            if len(self._readers) >= _SWEEP:
+            if len(self._readers) >= self._most_readers:
                 self._sweep()
-            entry = self._readers[root] = (ref(first), [])
-        elif len(entry[1]) >= _SWEEP:
+                self._most_readers = max(_SWEEP, 2 * len(self._readers))
+            entry = self._readers[root] = (ref(first), _Readers())
+        elif len(entry[1]) >= entry[1].most:
             entry[1][:] = [one for one in entry[1] if (lazy := one()) is not None and lazy.pending]
+            entry[1].most = max(_SWEEP, 2 * len(entry[1]))
         entry[1].append(ref(reader))
         if type(array) is not self._guarded or len(entry[1]) == 1:
             self._set_class(root, entry[0], self._guarded)

@@ -1,4 +1,4 @@
-"""The operators of pending results."""
+"""The operators of captured arrays."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import numpy as np
 
 from shoal.offload.arrays.lazy import DEEPEST, MOST_CONSUMERS, Filled, Lazy, sequence
 from shoal.offload.arrays.results import POWERS, result_dtype
-from shoal.offload.arrays.state import error_state, own_files, state
-from shoal.offload.arrays.tracked import plain, strip, track
+from shoal.offload.arrays.state import error_state, is_program, own_files, state
+from shoal.offload.arrays.tracked import Guarded, Tracked, plain, strip, track
+from shoal.offload.profile import PROFILE
 
 
 class _CountedOperator:
@@ -32,10 +33,40 @@ _ALONE = _references_of_an_operand()
 
 
 def _at_once(name: str, ufunc: Any, self: Any, inputs: tuple[Any, ...], other: Any, frame: Any) -> Any:
-    """The operator for operands that are not captured. Another library's operand may have it its way."""
-    if other is None or isinstance(other, np.ndarray | np.generic | int | float | complex):
+    """The operator for operands that are not captured. Another class of operand, which may be one of arrays with
+    operators of its own, gets a plain array beside it: Python asks whose turn it is."""
+    kind = type(other)
+    if other is None or kind in _CAPTURED or isinstance(other, np.number | np.bool | int | float | complex):
         return state.eager(ufunc, "__call__", inputs, {}, frame)
-    return track(getattr(plain(self.look()), name)(other))
+    if kind is np.ndarray and other.dtype.kind in "biufc":
+        return state.eager(ufunc, "__call__", inputs, {}, frame)
+    PROFILE.add((frame.f_code, frame.f_lasti), ufunc.__name__, "plain", "foreign-operand", 0.0)
+    array = strip(self)
+    operands = (array, other) if inputs[0] is self else (other, array)
+    act = divmod if name == "divmod" else getattr(operator, f"__{name}__")
+    result = act(*operands)
+    return track(result) if is_program(frame) else result
+
+
+_CAPTURED = (Lazy, Tracked, Guarded)
+
+
+def _forward(name: str, ufunc: Any) -> Callable[[Any, Any], Any]:
+    def forward(self: Any, other: Any) -> Any:
+        frame = sys._getframe(1)
+        result = state.capture(ufunc, (self, other), frame)
+        return _at_once(name, ufunc, self, (self, other), other, frame) if result is None else result
+
+    return forward
+
+
+def _backward(name: str, ufunc: Any) -> Callable[[Any, Any], Any]:
+    def backward(self: Any, other: Any) -> Any:
+        frame = sys._getframe(1)
+        result = state.capture(ufunc, (other, self), frame)
+        return _at_once(name, ufunc, self, (other, self), other, frame) if result is None else result
+
+    return backward
 
 
 def _binary(name: str, ufunc: Any) -> None:
@@ -64,7 +95,7 @@ def _binary(name: str, ufunc: Any) -> None:
                 if found is not None:
                     known[kind][id(self.dtype)] = found
             taken = state.capture(ufunc, (self, other), frame)
-            return _at_once(f"__{name}__", ufunc, self, (self, other), other, frame) if taken is None else taken
+            return _at_once(name, ufunc, self, (self, other), other, frame) if taken is None else taken
         result: Any = Filled()
         result.ufunc = ufunc
         result.inputs = self, other
@@ -81,11 +112,6 @@ def _binary(name: str, ufunc: Any) -> None:
         consumers.append(ref(result))
         return result
 
-    def backward(self: Lazy, other: Any) -> Any:
-        frame = sys._getframe(1)
-        result = state.capture(ufunc, (other, self), frame)
-        return _at_once(f"__r{name}__", ufunc, self, (other, self), other, frame) if result is None else result
-
     def in_place(self: Lazy, other: Any) -> Any:
         if sys.getrefcount(self) <= _ALONE and self.value is None:
             result = state.capture(ufunc, (self, other), sys._getframe(1))
@@ -98,17 +124,7 @@ def _binary(name: str, ufunc: Any) -> None:
         return self if result is value else result
 
     setattr(Lazy, f"__{name}__", forward)
-    setattr(Lazy, f"__r{name}__", backward)
     setattr(Lazy, f"__i{name}__", in_place)
-
-
-def _comparison(name: str, ufunc: Any) -> None:
-    def compare(self: Lazy, other: Any) -> Any:
-        frame = sys._getframe(1)
-        result = state.capture(ufunc, (self, other), frame)
-        return _at_once(f"__{name}__", ufunc, self, (self, other), other, frame) if result is None else result
-
-    setattr(Lazy, f"__{name}__", compare)
 
 
 def _unary(name: str, ufunc: Any) -> None:
@@ -119,7 +135,7 @@ def _unary(name: str, ufunc: Any) -> None:
     setattr(Lazy, f"__{name}__", apply)
 
 
-def power(self: Lazy, other: Any) -> Any:
+def power(self: Any, other: Any) -> Any:
     frame = sys._getframe(1)
     kind = type(other)
     inputs: tuple[Any, ...] = (self,)
@@ -131,7 +147,7 @@ def power(self: Lazy, other: Any) -> Any:
     if ufunc is None:
         ufunc, inputs = np.power, (self, other)
     result = state.capture(ufunc, inputs, frame)
-    return _at_once("__pow__", ufunc, self, inputs, other, frame) if result is None else result
+    return _at_once("pow", ufunc, self, inputs, other, frame) if result is None else result
 
 
 def _looking(name: str) -> Callable[..., Any]:
@@ -150,23 +166,28 @@ _BINARY: dict[str, Any] = {
 _COMPARISONS: dict[str, Any] = {
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
 }  # fmt: skip
+_LIKE_BINARY: dict[str, Any] = {"matmul": np.matmul, "divmod": np.divmod}
 _UNARY: dict[str, Any] = {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.invert}
 _LOOKING = (
     "__bool__", "__int__", "__float__", "__complex__", "__index__", "__contains__", "__iter__", "__repr__", "__str__",
-    "__format__", "__matmul__", "__rmatmul__", "__imatmul__", "__divmod__", "__rdivmod__", "__delitem__",
+    "__format__", "__imatmul__", "__delitem__",
 )  # fmt: skip
 
 
 def add_operators() -> None:
-    """Give pending results the operators of arrays."""
+    """Give captured arrays the operators of arrays. Those of NumPy would not let a subclass of `ndarray` go first."""
     lazy: Any = Lazy
+    for name, ufunc in (*_BINARY.items(), *_LIKE_BINARY.items(), *_COMPARISONS.items()):
+        for kind in (Tracked, Lazy):
+            setattr(kind, f"__{name}__", _forward(name, ufunc))
+            if name not in _COMPARISONS:
+                setattr(kind, f"__r{name}__", _backward(name, ufunc))
     for name, ufunc in _BINARY.items():
         _binary(name, ufunc)
-    for name, ufunc in _COMPARISONS.items():
-        _comparison(name, ufunc)
     for name, ufunc in _UNARY.items():
         _unary(name, ufunc)
     for name in _LOOKING:
         setattr(lazy, name, _looking(name))
     lazy.__pow__ = power
+    setattr(Tracked, "__pow__", power)  # noqa: B010 - its type has another
     lazy.__hash__ = None

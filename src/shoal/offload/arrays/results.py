@@ -29,7 +29,9 @@ def result_dtype(key: tuple[Any, ...]) -> np.dtype[Any] | None:
     try:
         return _known[key]
     except KeyError:
-        found = _known[key] = _ask(key)
+        found = _ask(key)
+        if found is not None or getattr(np, key[0].__name__, None) is key[0]:  # np.frompyfunc makes any number of them
+            _known[key] = found
         return found
 
 
