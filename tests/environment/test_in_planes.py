@@ -15,7 +15,7 @@ from shoal.engine.local.processes import marked
 from shoal.sdk import Client
 from shoal.session.commands.common import connector
 from tests.session.conftest import relayed
-from tests.system.test_restart_doors import kill
+from tests.servers import kill_for_good
 
 from .kit import busybox, layer, member, needs_images, needs_uv, write_image
 from .test_jobs import (
@@ -166,7 +166,7 @@ def test_a_build_goes_on_while_the_server_is_killed_and_ends_with_its_plane(
         token = admin.planes.token("killed").token
         job = submit(at(home, "/planes/killed", token), "red", project)
         until(notes.exists)
-    kill(home)
+    kill_for_good(home)
     start(home, shared)
     with Client(home=home.path, environ={}) as admin:
         client = at(home, "/planes/killed", token)

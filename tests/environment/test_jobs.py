@@ -26,7 +26,7 @@ from shoal.engine.local.processes import marked
 from shoal.engine.sandbox import capabilities
 from shoal.sdk import Client
 from shoal.sdk.models import JobDetail
-from tests.system.test_restart_doors import kill
+from tests.servers import kill_for_good
 
 from .kit import busybox, folder, layer, member, needs_images, needs_uv, write_image
 
@@ -529,7 +529,7 @@ def test_a_build_script_runs_once_with_the_tenants_rights_while_the_server_is_ki
     with Client(home=home.path, environ={}) as client:
         jobs = [submit(client, level, project) for _ in range(2)]
         until(notes.exists)
-    kill(home)
+    kill_for_good(home)
     start(home, shared)
     with Client(home=home.path, environ={}) as client:
         go.touch()

@@ -422,6 +422,23 @@ def test_random_numbers_are_the_same_stream() -> None:
     assert before.shape == (N,)
 
 
+def test_a_captured_array_is_a_seed_like_its_values() -> None:
+    pending = np.arange(N) * 2
+    expected = np.random.Generator(np.random.PCG64(np.asarray(pending + 0).tolist())).random()
+    assert np.random.default_rng(pending + 0).random() == expected
+    assert np.random.default_rng(seed=[*(pending + 0)]).random() == expected
+
+
+def test_wrapped_functions_are_no_methods_of_a_class_that_has_them() -> None:
+    class Maker:
+        array = np.array
+        empty = np.empty
+
+    assert np.array_equal(Maker().array([1, 2]), [1, 2])
+    assert Maker().empty(3).shape == (3,)
+    assert pickle.loads(pickle.dumps(np.empty)) is np.empty
+
+
 def test_small_draws_are_soon_left_to_the_generator_itself() -> None:
     shoal.offload.uninstall()
     shoal.offload.install(OffloadSettings(threshold=500))

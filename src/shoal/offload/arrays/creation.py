@@ -121,6 +121,13 @@ def _by_class(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Call
 _NOTHING = object()
 
 
+class _Unbound(staticmethod):  # type: ignore[type-arg]
+    """A wrapper that stays what it is as an attribute of a class, like the function in C that it stands for."""
+
+    def __reduce__(self) -> str:
+        return self.__qualname__
+
+
 class Creation:
     """The wrapped functions of NumPy, and how to take them out."""
 
@@ -145,6 +152,8 @@ class Creation:
 
     def _replace(self, module: Any, name: str, wrapper: Any) -> None:
         original = getattr(module, name)
+        if isinstance(wrapper, FunctionType) and not isinstance(original, FunctionType):
+            wrapper = _Unbound(wrapper)
         self._replaced.append((module, name, original))
         self._wrapped[id(wrapper)] = wrapper, original
         setattr(module, name, wrapper)
@@ -293,7 +302,8 @@ def _generators(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def default_rng(*args: Any, **options: Any) -> Any:
-        made = original(*args, **options)
+        args = _escaped(args)
+        made = original(*args, **{name: _escaped(value) for name, value in options.items()})
         if type(made) is not np.random.Generator or made is (args[0] if args else None):
             return made
         return Generator(made.bit_generator)
