@@ -14,8 +14,8 @@ from shoal.core import Conflict, NotFound, Sandbox
 from shoal.engine.local.processes import marked
 from shoal.sdk import Client
 from shoal.session.commands.common import connector
-from tests.session.conftest import relayed
 from tests.servers import kill_for_good
+from tests.session.conftest import relayed
 
 from .kit import busybox, layer, member, needs_images, needs_uv, write_image
 from .test_jobs import (
