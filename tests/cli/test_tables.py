@@ -16,7 +16,7 @@ import pytest
 
 from shoal.base.console.fitting import GAP
 from shoal.cli import views
-from tests.cli.conftest import Shell
+from tests.cli.conftest import Shell, eventually
 
 FOREVER = "import time\nprint('up')\nwhile True: time.sleep(1)"
 
@@ -51,6 +51,7 @@ def long(shell: Shell, manifest: Callable[..., str]) -> Callable[[], None]:
     name = "resnet50-imagenet-lr-0001-batch-256-seed-7"
     shell("submit", manifest(FOREVER, name, resources={"cpus": 0, "memory": "64MiB"}))
     shell("submit", manifest(FOREVER, f"{name}-wide", resources={"accelerators": "a100:64"}))
+    eventually(lambda: all(job["reason"] for job in shell.json("jobs")["jobs"] if job["name"] == f"{name}-wide"))
     return lambda: shell("cancel", f"{name}*", "--yes")
 
 

@@ -9,9 +9,10 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from shoal.base.home import read_server
+from shoal.base.home import read_server, running_server
 from shoal.contract.lifecycle import JobState
 from shoal.control.server import start_detached
+from tests.servers import kill_for_good
 
 from .conftest import Running
 from .keyboard import Keyboard
@@ -53,11 +54,14 @@ def test_a_terminal_outlives_its_person_and_its_server(server: Running, opened: 
 
     known = read_server(server.home)
     assert known is not None
+    os.kill(known.pid, signal.SIGKILL)  # its parent starts it again at once
+    eventually(lambda: not known.alive() and running_server(server.home) is not None)
+    two.type(b"echo soon-$((40 + 2))\r")
+    two.until(rb"soon-42")
     port = known.url.rpartition(":")[2]
-    os.kill(known.pid, signal.SIGKILL)
+    kill_for_good(server.home)
     two.until(rb"connection is lost")
     two.type(b"echo while-away\r")
-    eventually(lambda: not known.alive())
     start_detached(["--home", str(server.home.path), "--port", port, "--slots", "4"], server.home)
     two.until(rb"connected again")
     two.until(rb"while-away[\s$]+while-away")

@@ -125,7 +125,7 @@ class Journaled:
         )  # fmt: skip
         applied = {job: Setting(share=told.get("share", 1.0), frozen=bool(told.get("frozen")))}
         snapshot = Snapshot(at, domains, (state,), steal=reading("steal"))
-        self._journal.write(Tick(int(at), at, snapshot, Plan({}), {}, applied))
+        self._journal.write(Tick(int(at), at, snapshot, Plan({}), applied))
 
 
 @pytest.mark.few(count=3)

@@ -72,7 +72,7 @@ PlotOption = Annotated[Path | None, typer.Option("--plot", help="An HTML page wi
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class JobOptions:
     """What is known of the job and its market, whatever is asked about them."""
 
     on_demand: DemandOption = None
@@ -97,7 +97,7 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(
-    context: CommandContext, history: HistoryArgument, work: WorkOption, deadline: DeadlineOption, terms: Terms,
+    context: CommandContext, history: HistoryArgument, work: WorkOption, deadline: DeadlineOption, options: JobOptions,
     policy: PolicyOption = "markov", start: StartOption = 0.0, refused: RefusedOption = 0.0, plot: PlotOption = None,
 ) -> None:  # fmt: skip
     """One job through the history: what it held when, what that cost, and the least it could have cost."""
@@ -107,12 +107,12 @@ def simulate(
     from shoal.market.simulate import simulate as run
     from shoal.market.tables import storage_usd
 
-    market = _market(context, history, work, deadline, terms, refused)
-    past = _past(context, work, deadline, terms, refused)
+    market = _market(context, history, work, deadline, options, refused)
+    past = _past(context, work, deadline, options, refused)
     _check_possible(market, work, deadline)
     if not math.isfinite(start):
         raise Invalid(f"{start:g} h after the beginning is no time", where="--start", hint="a number of hours is meant")
-    window, kept_gb = market.window(int(start * 3600 / terms.tick)), terms.state_gb + terms.data_gb
+    window, kept_gb = market.window(int(start * 3600 / options.tick)), options.state_gb + options.data_gb
     outcome, best = run(window, policy_named(policy, window, past)), optimum(window)
     if plot is not None:
         plot.write_text(track(window, outcome, policy), encoding="utf-8")
@@ -124,7 +124,7 @@ def simulate(
         "lost_h": outcome.lost_s / 3600, "optimum_usd": [best.lower, best.upper],
         "over_optimum": outcome.usd / best.lower,
         "moves": [
-            {"h": t * terms.tick / 3600, "offer": None if step.offer is None else window.offers[step.offer].name,
+            {"h": t * options.tick / 3600, "offer": None if step.offer is None else window.offers[step.offer].name,
              "reason": step.reason}
             for t, step in enumerate(outcome.steps) if t == 0 or step.offer != outcome.steps[t - 1].offer
         ],
@@ -133,7 +133,7 @@ def simulate(
 
 
 def compare(
-    context: CommandContext, history: HistoryArgument, work: WorkOption, terms: Terms,
+    context: CommandContext, history: HistoryArgument, work: WorkOption, options: JobOptions,
     deadlines: Annotated[str, typer.Option("--deadlines", help="Deadlines over work, separated by commas.")] = "1.3",
     policies: Annotated[str, typer.Option("--policy", "-p", help="Several, separated by commas.")] = (
         "greedy,uniform-progress,markov"
@@ -150,9 +150,9 @@ def compare(
         factors = [float(one) for one in deadlines.split(",")]
     except ValueError as error:
         raise Invalid("numbers separated by commas are meant", where="--deadlines") from error
-    past, rows = _past(context, work, work, terms, refused, seed), []
+    past, rows = _past(context, work, work, options, refused, seed), []
     for factor in factors:
-        market = _market(context, history, work, work * factor, terms, refused, seed)
+        market = _market(context, history, work, work * factor, options, refused, seed)
         runs = run(market, names, starts_of(market, starts, seed), past)
         if not runs:
             raise Invalid(f"no schedule ends {work:g} h of work within {work * factor:g} h")
@@ -167,7 +167,7 @@ def compare(
 
 
 def plan(
-    context: CommandContext, history: HistoryArgument, work: WorkOption, deadline: DeadlineOption, terms: Terms,
+    context: CommandContext, history: HistoryArgument, work: WorkOption, deadline: DeadlineOption, options: JobOptions,
     refused: RefusedOption = 0.0,
     replays: Annotated[int, typer.Option("--replays", min=1, help="Starts in the history to try the plan from.")] = 20,
     seed: SeedOption = 0,
@@ -176,23 +176,23 @@ def plan(
     from starts in that history."""
     from shoal.market.policy.fallback import choose
 
-    market = _market(context, history, work, deadline, terms, refused, seed)
+    market = _market(context, history, work, deadline, options, refused, seed)
     _check_possible(market, work, deadline)
-    past = _past(context, work, deadline, terms, refused, seed)
+    past = _past(context, work, deadline, options, refused, seed)
     choice = choose(market, [market, *past], seed=seed)
     row = {**_decided(_now(market), choice, past, 1.0), "replayed": _replayed(market, choice, past, replays, seed)}
     context.show(row, lambda: _planned(row))
 
 
 def explain(
-    context: CommandContext, history: HistoryArgument, work: WorkOption, deadline: DeadlineOption, terms: Terms
+    context: CommandContext, history: HistoryArgument, work: WorkOption, deadline: DeadlineOption, options: JobOptions
 ) -> None:
     """Why this offer and why now, and what would be decided if its price rose."""
     from shoal.market.policy.fallback import choose
 
-    market = _market(context, history, work, deadline, terms)
+    market = _market(context, history, work, deadline, options)
     _check_possible(market, work, deadline)
-    view, past = _now(market), _past(context, work, deadline, terms)
+    view, past = _now(market), _past(context, work, deadline, options)
     choice = choose(market, [market, *past])
     rows = [_decided(view, choice, past, factor) for factor in (1.0, 1.2, 1.5, 2.0)]
     context.show(rows, lambda: table(rows, {"price": "PRICE X", "offer": "RENT", "text": "WHY"}))
@@ -259,8 +259,8 @@ def _now(market: Ticks) -> View:
 
 
 def _market(
-    context: CommandContext, history: list[Path], work: float, deadline: float, terms: Terms, refused: float = 0.0,
-    seed: int = 0,
+    context: CommandContext, history: list[Path], work: float, deadline: float, options: JobOptions,
+    refused: float = 0.0, seed: int = 0,
 ) -> Ticks:  # fmt: skip
     """The job on this history, where the part `refused` of launches fails."""
     from shoal.market.ticks import Job, cut, shape
@@ -269,34 +269,36 @@ def _market(
         if not context.json:
             context.note(f"note: {text}")
 
-    found = read_history(context, history, terms.accelerator, terms.region)
+    found = read_history(context, history, options.accelerator, options.region)
     job = Job(
-        work * 3600, deadline * 3600, terms.launch, terms.lost, terms.nodes, terms.state_gb, terms.data_gb,
-        terms.data_home,
+        work * 3600, deadline * 3600, options.launch, options.lost, options.nodes, options.state_gb, options.data_gb,
+        options.data_home,
     )  # fmt: skip
-    speeds = {} if terms.speeds is None else read_speeds(terms.speeds)
+    speeds = {} if options.speeds is None else read_speeds(options.speeds)
     for offer, track in found.tracks.items():
         if track.availability is not None and int(track.availability.counts.max()) < job.nodes:
             note(f"{offer.name} never had {job.nodes} at once: it serves no gang of this size")
-    market = cut(found, job, tick_s=terms.tick, on_demand_usd=terms.on_demand, spot_usd=terms.spot_price, speeds=speeds)
+    market = cut(
+        found, job, tick_s=options.tick, on_demand_usd=options.on_demand, spot_usd=options.spot_price, speeds=speeds
+    )
     shapes = sorted({shape(offer) for offer in market.offers})
     alike = [one for one in shapes if one not in speeds]
     if len(shapes) > 1 and alike:
         note(f"speeds of {', '.join(alike)} are not given: those of one kind, or 1")
     if unused := sorted(speeds.keys() - {offer.accelerator for offer in market.offers} - set(shapes)):
         note(f"no offer has {', '.join(unused)}, of which --speeds has a speed")
-    if not refused and not terms.retries:
+    if not refused and not options.retries:
         return market
-    return market.refusing(refused, refused if terms.retries else 0.0, terms.retries, seed)
+    return market.refusing(refused, refused if options.retries else 0.0, options.retries, seed)
 
 
 def _past(
-    context: CommandContext, work: float, deadline: float, terms: Terms, refused: float = 0.0, seed: int = 0
+    context: CommandContext, work: float, deadline: float, options: JobOptions, refused: float = 0.0, seed: int = 0
 ) -> list[Ticks]:
     """The same job on the histories to learn from."""
-    if not terms.learn:
+    if not options.learn:
         return []
-    return [_market(context, terms.learn, work, deadline, replace(terms, region=None), refused, seed)]
+    return [_market(context, options.learn, work, deadline, replace(options, region=None), refused, seed)]
 
 
 def _check_possible(market: Ticks, work: float, deadline: float) -> None:

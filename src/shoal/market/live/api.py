@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Response
 
 from shoal.contract.view import View
 from shoal.core import NotFound, Unavailable
 from shoal.extension.describe import fails, shows
 from shoal.extension.routing import Router
-from shoal.extension.web import TenantQuery, Who, answer, extension_of, filter_of
-from shoal.market.live.extension import Market
+from shoal.extension.web import TenantQuery, Who, answer, filter_of
 from shoal.market.models import AccountView, LedgerView, MarketView, RentalView, RentedJobView
 
-
-async def get_market(request: Request) -> Market:
-    found = extension_of(request, Market)
-    if not found.is_open:
-        raise Unavailable("the market is not open yet")
-    return found
+if TYPE_CHECKING:
+    from shoal.market.live.extension import Market
 
 
-Asked = Annotated[Market, Depends(get_market)]
+def router_of(market: Market) -> APIRouter:
+    async def opened() -> None:
+        if not market.is_open:
+            raise Unavailable("the market is not open yet")
 
-
-def router_of() -> APIRouter:
-    router = Router(tags=["market"])
+    router = Router(tags=["market"], dependencies=[Depends(opened)])
 
     @router.get(
         "/v1/market", summary="What is rented now, and the money of tenants", response_class=Response,
         responses={**shows(MarketView), **fails(503)},
     )  # fmt: skip
-    async def status(market: Asked, who: Who) -> Response:
+    async def status(who: Who) -> Response:
         rentals = [one for one in market.renter.rentals.values() if who.tenant in (None, one.tenant)]
         return _shown(MarketView(
             provider=market.provider.name, now=market.provider.now(), accounts=_accounts(market, who.tenant),
@@ -43,7 +39,7 @@ def router_of() -> APIRouter:
         "/v1/market/ledger", summary="Rentals with what they cost, the newest first", response_class=Response,
         responses={**shows(LedgerView), **fails(404, 503)},
     )  # fmt: skip
-    async def ledger(market: Asked, who: Who, tenant: TenantQuery = None) -> Response:
+    async def ledger(who: Who, tenant: TenantQuery = None) -> Response:
         shown = filter_of(who, tenant)
         rentals = tuple(RentalView(**one.as_json()) for one in market.ledger.of(shown))
         return _shown(LedgerView(accounts=_accounts(market, shown), rentals=rentals))
@@ -53,7 +49,7 @@ def router_of() -> APIRouter:
         response_class=Response, responses={**shows(RentedJobView), **fails(404, 503)},
     )  # fmt: skip
     async def job(
-        market: Asked, who: Who, job_id: Annotated[str, Path(description="the job's id", max_length=64)],
+        who: Who, job_id: Annotated[str, Path(description="the job's id", max_length=64)],
         tenant: TenantQuery = None,
     ) -> Response:  # fmt: skip
         client, shown = market.demand.clients.get(job_id), filter_of(who, tenant)

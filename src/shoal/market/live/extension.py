@@ -339,7 +339,7 @@ class Market(Extension):
     def routers(self) -> Sequence[APIRouter]:
         from shoal.market.live.api import router_of
 
-        return (router_of(),)
+        return (router_of(self),)
 
 
 def section_of(live: LiveJob) -> MarketJob | None:

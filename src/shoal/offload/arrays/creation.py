@@ -153,7 +153,7 @@ class Creation:
     def _replace(self, module: Any, name: str, wrapper: Any) -> None:
         original = getattr(module, name)
         if isinstance(wrapper, FunctionType) and not isinstance(original, FunctionType):
-            wrapper = _Unbound(wrapper)
+            wrapper = _with_signature(original, _Unbound(wrapper))
         self._replaced.append((module, name, original))
         self._wrapped[id(wrapper)] = wrapper, original
         setattr(module, name, wrapper)
