@@ -23,6 +23,8 @@ from shoal.demo.serving import FLOODED, SHOAL, load_of
 
 _LOAD_S, _FAST_LOAD_S = 3.0, 2.0
 _START_S = 30.0
+_SETTLE_S = 4.0
+"""A guard that has just begun tries how much the neighbour may have."""
 _MAX_SLOWDOWN = 1.05
 
 Found = dict[str, Any]
@@ -63,6 +65,7 @@ def measure_here(demo: Demo, found: Found) -> None:
         load.start(FLOODED, seconds)
         load.finish()
         with _guarded(demo, neighbour):
+            time.sleep(_SETTLE_S)
             load.start(SHOAL, seconds)
             load.finish()
     found["services"] = load.measured
@@ -85,7 +88,7 @@ def _guarded(demo: Demo, neighbour: int) -> Iterator[None]:
     from shoal.host import GuardProcess, GuardSettings
 
     services = [
-        {"name": one.name, "class": "guaranteed", "pids": pids, "cpus": 0.5, "slo": {"max_slowdown": _MAX_SLOWDOWN}}
+        {"name": one.name, "class": "guaranteed", "pids": pids, "cpus": 0.5}
         for one in SERVICES if (pids := _pids(demo, one.name))
     ]  # fmt: skip
     folder = demo.stage.home / "guard"
