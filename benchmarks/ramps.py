@@ -1,4 +1,4 @@
-"""What the capacity search is compared with: the usual ramp of rates, on a function that samples latencies."""
+"""A ramp of rates, the usual way to find a capacity, which the capacity search is compared with."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """How long until all is well again after `kill -9` of the server, of all of `shoal up`, of a supervisor, and of a rank.
 
 Server: from the kill until the next one, which its parent starts, answers ready with the running job adopted, and until
-it has shown that job. Somebody connects all the while: nobody may be refused. All of it, the parent too: from the start
-of the new process until the same. Supervisor and rank: from the kill until the restarted user code has written its
+it has shown that job; a client connects all the while, and may not be refused. `shoal up`: from the start of the new
+process until the same. Supervisor and rank: from the kill until the restarted user code has written its
 first line.
 """
 

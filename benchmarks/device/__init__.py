@@ -1,1 +1,1 @@
-"""What the sharing of a device is measured with: a device that is simulated (`simulate`)."""
+"""A simulated device (`simulate`), to measure how it is shared."""

@@ -20,7 +20,7 @@ between tenants hard. The wheel of another candidate, silero-vad, has four times
 
 
 class Modality(StrEnum):
-    """What a network looks at or listens to."""
+    """The kind of input that a network takes."""
 
     DOCUMENT = "document"
     PHOTO = "photo"

@@ -18,7 +18,7 @@ from shoal.host.types import Control, Domain, Group, Policy
 
 SUBDOMAIN, ORACLE = "subdomain", "oracle"
 NAMES = (*POLICIES, SUBDOMAIN, ORACLE)
-"""What can be compared: the guard's policies, one of Kelp's paper that no guard has, and the best fixed setting."""
+"""The policies that are compared: the guard's, one of Kelp's paper that no guard has, and the best fixed setting."""
 
 
 @dataclass(frozen=True, slots=True)
